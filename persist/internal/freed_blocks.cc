@@ -61,20 +61,27 @@ void FreedBlocks::remove(ByteRange range) {
 Result<bool> FreedBlocks::release(uint64_t most_bytes) {
   if (ranges_.empty()) return false;
   PMSTORE_CHECK(fd_ >= 0, "ranges are noted where blocks can go back");
-  ByteRange& first = ranges_.front();
+  const ByteRange first = ranges_.front();
   const uint64_t bytes = std::min({most_bytes, piece_bytes_, first.end - first.begin});
-  if (fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(first.begin),
-                static_cast<off_t>(bytes)) != 0) {
+  PMSTORE_TRY(const bool released, release_now({first.begin, first.begin + bytes}));
+  if (!released) return false;
+  ranges_.front().begin += bytes;
+  if (first.begin + bytes == first.end) ranges_.erase(ranges_.begin());
+  return true;
+}
+
+Result<bool> FreedBlocks::release_now(ByteRange range) {
+  if (fd_ < 0) return false;
+  if (fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(range.begin),
+                static_cast<off_t>(range.end - range.begin)) != 0) {
     if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EPERM) {
-      return system_error(path_, "give blocks of freed extents back");
+      return system_error(path_, "give blocks of freed space back");
     }
     fd_ = -1;
     ranges_.clear();
     return false;
   }
   punched_ = true;
-  first.begin += bytes;
-  if (first.begin == first.end) ranges_.erase(ranges_.begin());
   return true;
 }
 

@@ -32,6 +32,10 @@ class FreedBlocks {
   // nothing left. A file system that cannot punch holes is not asked again. Io: another failure;
   // the next call tries the same again.
   Result<bool> release(uint64_t most_bytes);
+  // The same of a range that is in an extent, now and as a whole. False: the file system cannot.
+  Result<bool> release_now(ByteRange range);
+  // Blocks can go back.
+  bool can_release() const { return fd_ >= 0; }
   // The holes are durable on return, so what lies there is zero also after a power cut. Io.
   Status make_holes_durable();
 

@@ -172,6 +172,16 @@ Status PmemobjPool::free_extent(const Extent& extent) {
   return {};
 }
 
+Result<bool> PmemobjPool::give_back(uint64_t offset, uint64_t bytes) {
+  PMSTORE_CHECK(std::any_of(catalog_.extents.begin(), catalog_.extents.end(),
+                            [&](const Extent& extent) {
+                              return extent.offset <= offset && bytes <= extent.bytes &&
+                                     offset - extent.offset <= extent.bytes - bytes;
+                            }),
+                "what is given back lies in one extent");
+  return freed_.release_now({offset, offset + bytes});
+}
+
 Status PmemobjPool::zero_extent(uint64_t offset, uint64_t bytes) {
   const uint64_t end = offset + bytes;
   while (offset < end) {

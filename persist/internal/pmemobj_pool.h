@@ -21,10 +21,11 @@
 #include "persist/internal/pool_file.h"
 #include "persist/padding.h"
 #include "persist/pool.h"
+#include "persist/sparse_blocks.h"
 
 namespace pmstore::persist::internal {
 
-class PmemobjPool final : public Pool {
+class PmemobjPool final : public Pool, public SparseBlocks {
  public:
   ~PmemobjPool() override;
   // Takes a pool that check_pmemobj() accepts and that libpmemobj has nothing to repair in; with
@@ -41,6 +42,7 @@ class PmemobjPool final : public Pool {
   Result<Extent> allocate_filled(ExtentKind kind, uint64_t bytes, const ExtentFill& fill) override;
   Status free_extent(const Extent& extent) override;
   Result<bool> release_blocks(uint64_t most_bytes) override { return freed_.release(most_bytes); }
+  Result<bool> give_back(uint64_t offset, uint64_t bytes) override;
   uint64_t largest_free_extent() override;
   uint64_t least_extent() const override { return kLeastExtent; }
   std::optional<uint64_t> next_data(uint64_t offset) const override {
@@ -48,6 +50,7 @@ class PmemobjPool final : public Pool {
   }
 
  private:
+  bool gives_back() const override { return freed_.can_release(); }
   Status start(const std::string& path, const std::string& file, bool format,
                const PoolOpenOptions& options);
   Status note_open(const ShutdownState& open);

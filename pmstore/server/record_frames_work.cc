@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "persist/sparse_blocks.h"
 #include "pmstore/server/server_state.h"
 
 namespace pmstore::internal {
@@ -24,6 +25,8 @@ constexpr uint64_t kLeasesToConfirm = 2;
 constexpr uint32_t kChunksPerTurn = 16;
 // Each is a page that is read.
 constexpr uint32_t kHeadersPerTurn = 64;
+// Each is a hole of its own, of 60 KiB.
+constexpr uint32_t kHolesPerTurn = 2;
 
 // A page that is read, or a drain, may take as long as the disk.
 bool waits_for_a_disk(const persist::Pool& pool) {
@@ -134,14 +137,44 @@ void ServerCore::free_frame(uint32_t frame) {
   ++totals.frames_freed;
 }
 
-// Each step is a turn of the executor. Blocks go back when nothing else is to do.
+// Only where it saves blocks: a slab that stays needs no new header for the next record.
+bool ServerCore::give_back_idle_slabs() {
+  SlabArena& arena = store->arena();
+  if (idle_seen_ == arena.changes() || store->failed()) return false;
+  if (persist::SparseBlocks::of(pool) == nullptr) return false;
+  const auto all = store->give_back_idle_slabs(waits_for_a_disk(pool) ? 1 : kChunksPerTurn,
+                                               SlabArena::kKeptChunks);
+  if (!all) {
+    look_for_failure();
+    return false;
+  }
+  if (*all) idle_seen_ = arena.changes();
+  return true;
+}
+
+// As release_some_blocks() of what idle slabs have left in the extents.
+bool ServerCore::release_leftovers() {
+  SlabArena& arena = store->arena();
+  persist::SparseBlocks* const blocks = persist::SparseBlocks::of(pool);
+  if (leftovers_seen_ == arena.changes() || blocks == nullptr || store->failed()) return false;
+  const bool all = arena.take_leftovers(kHolesPerTurn, [&](uint64_t offset, uint64_t bytes) {
+    const auto released = blocks->give_back(offset, bytes);
+    if (!released) ++totals.holes_failed;
+    return released.value_or(false);
+  });
+  if (all) leftovers_seen_ = arena.changes();
+  return true;
+}
+
+// Each step is a turn of the executor. Blocks go back when nothing else is to do. Frames that have
+// become empty meanwhile go as a whole.
 base::Task<void> ServerCore::work_on_frames() {
   following_frames_ = true;
   for (;;) {
     co_await executor.yield();  // answers go first
     if (frames_seen_ != store->arena().changes()) {
       co_await work_on_changes();
-    } else if (!release_some_blocks()) {
+    } else if (!release_some_blocks() && !give_back_idle_slabs() && !release_leftovers()) {
       break;
     }
   }

@@ -165,6 +165,7 @@ base::Task<Result<std::unique_ptr<service::EndpointPart>>> ServerCore::open(
       rnic ? Access::kRemoteRead | Access::kRemoteAtomic : Access::kRemoteRead;
   fabric::Device& device = *endpoint.device;
   auto part = std::make_unique<StoreRegions>();
+  if (pins_memory(endpoint)) store->arena().keep_blocks();
   part->records = std::make_unique<RecordRegions>(device, record_rights, store->arena());
   PMSTORE_CO_TRY_STATUS(part->records->start());
   PMSTORE_CO_TRY(part->words, device.register_memory(store->words().bytes(), word_rights));

@@ -264,6 +264,9 @@ class ServerCore final : public service::Service {
   base::Task<void> look_at_headers();
   std::optional<uint32_t> frame_to_free() const;
   void free_frame(uint32_t frame);
+  // A part of what slabs without records keep of a sparse file; false: there was nothing to do.
+  bool give_back_idle_slabs();
+  bool release_leftovers();
   base::Task<void> serve_frames(std::shared_ptr<Session> session, fabric::RpcCall call);
   base::Task<void> resolve(std::shared_ptr<Session> session);
   base::Task<void> end_who_keeps_locks();
@@ -312,6 +315,9 @@ class ServerCore final : public service::Service {
   const uint64_t started_ns_ = executor.now_ns();
   uint64_t frames_seen_ = UINT64_MAX;  // SlabArena::changes() that work_on_frames() has looked at
   bool following_frames_ = false;
+  // The same of give_back_idle_slabs(), and of release_leftovers().
+  uint64_t idle_seen_ = UINT64_MAX;
+  uint64_t leftovers_seen_ = UINT64_MAX;
   // Of a frame that is set aside and that sessions know: the first list without it, and until when
   // they may confirm that.
   struct Leaving {

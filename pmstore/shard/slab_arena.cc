@@ -81,6 +81,7 @@ Status SlabArena::read_headers(const persist::Pool& pool, const RecordFrames::Pa
     state.generation = newest.generation;
     if (newest.size_class == kFreeRun) {
       // Each chunk of a run that was given back keeps the base version by itself (see give back).
+      state.leftover = true;
       ++chunk;
       continue;
     }
@@ -244,6 +245,11 @@ void SlabArena::count_used(uint32_t chunk, int64_t slots) {
   const Chunk& state = chunks_[chunk];
   if (slots > 0 && state.used == slots) unused_chunks_ -= state.run;
   if (slots < 0 && state.used == 0) unused_chunks_ += state.run;
+  if (slots < 0 && state.used == 0) emptied_ += state.run;
+  if (emptied_ >= kKeptChunks) {
+    emptied_ = 0;
+    ++changes_;
+  }
   if (used_in_frame_[frame] == 0 && frames_.comes_back(frame)) ++changes_;
   if (slots < 0 && state.used == 0 && lets_one_go(chunk)) ++changes_;
 }
@@ -310,38 +316,52 @@ Status SlabArena::give_back_empty_slabs() {
     if (state.kind != Chunk::Kind::kSlab || state.used > 0) continue;
     if (is_aside(frames_.frame_of_chunk(chunk))) continue;
     frames |= uint64_t{1} << frames_.frame_of_chunk(chunk);
-    const uint64_t highest = highest_version_in(chunk);
     const uint32_t run = state.run;
-    // From the last chunk to the first: until the first one's header says that the run is free, the
-    // whole run is still this slab, so a crash in between changes nothing.
-    for (uint32_t i = run; i > 0; --i) {
-      const uint32_t member = chunk + i - 1;
-      // What lies inside a run is record bytes, not a header: its generation starts anew, with both
-      // copies blank.
-      if (i > 1) {
-        std::byte* const header = at(begin_of(member));
-        memory_->zero(header, kSlabHeaderBytes);
-        memory_->flush(header, kSlabHeaderBytes);
-        chunks_[member].generation = 0;
-      }
-      PMSTORE_TRY_STATUS(write_header(member, kFreeRun, 1, highest));
-      chunks_[member].base_version = highest;
-    }
-    for (uint32_t i = 0; i < run; ++i) {
-      chunks_[chunk + i].kind = Chunk::Kind::kFree;
-      given_back[chunk + i] = true;
-    }
+    PMSTORE_TRY_STATUS(give_back_slab(chunk));
+    for (uint32_t i = 0; i < run; ++i) given_back[chunk + i] = true;
   }
+  forget_free_slots(frames, given_back);
+  return {};
+}
+
+// Its chunks are free, but its slots are still in the lists.
+Status SlabArena::give_back_slab(uint32_t chunk) {
+  const uint64_t highest = highest_version_in(chunk);
+  const uint32_t run = chunks_[chunk].run;
+  // From the last chunk to the first: until the first one's header says that the run is free, the
+  // whole run is still this slab, so a crash in between changes nothing.
+  for (uint32_t i = run; i > 0; --i) {
+    const uint32_t member = chunk + i - 1;
+    // What lies inside a run is record bytes, not a header: its generation starts anew, with both
+    // copies blank.
+    if (i > 1) {
+      std::byte* const header = at(begin_of(member));
+      memory_->zero(header, kSlabHeaderBytes);
+      memory_->flush(header, kSlabHeaderBytes);
+      chunks_[member].generation = 0;
+    }
+    PMSTORE_TRY_STATUS(write_header(member, kFreeRun, 1, highest));
+    chunks_[member].base_version = highest;
+  }
+  for (uint32_t i = 0; i < run; ++i) {
+    chunks_[chunk + i].kind = Chunk::Kind::kFree;
+    chunks_[chunk + i].leftover = true;
+  }
+  if (std::exchange(chunks_[chunk].leaving, false)) --leaving_;
+  return {};
+}
+
+void SlabArena::forget_free_slots(uint64_t frames, const std::vector<bool>& given_back) {
   for (FreeSlots& of_class : free_slots_) {
     for (uint64_t left = of_class.frames & frames; left != 0; left &= left - 1) {
       const auto frame = static_cast<unsigned>(std::countr_zero(left));
       auto& list = of_class.in_frame[frame];
       std::erase_if(list,
                     [&](uint32_t slot) { return given_back[uint64_t{slot} * 64 / kChunkBytes]; });
+      if (list.size() < list.capacity() / 4) list.shrink_to_fit();
       if (list.empty()) of_class.frames &= ~(uint64_t{1} << frame);
     }
   }
-  return {};
 }
 
 void SlabArena::push_free(uint8_t size_class, uint64_t slot) {
@@ -350,19 +370,28 @@ void SlabArena::push_free(uint8_t size_class, uint64_t slot) {
   free_slots_[size_class].frames |= uint64_t{1} << frame;
 }
 
+// From the begin of slot space, so that frames at its end become empty.
+std::optional<SlotOffset> SlabArena::take_free(uint8_t size_class) {
+  FreeSlots& of_class = free_slots_[size_class];
+  while (has_free(size_class)) {
+    const auto frame = static_cast<unsigned>(std::countr_zero(of_class.frames & ~aside_));
+    auto& list = of_class.in_frame[frame];
+    const uint32_t slot = list.back();
+    list.pop_back();
+    if (list.empty()) of_class.frames &= ~(uint64_t{1} << frame);
+    if (!is_leaving(slot)) return static_cast<SlotOffset>(uint64_t{slot} * 64);
+  }
+  return std::nullopt;
+}
+
 Result<SlotOffset> SlabArena::allocate(uint8_t size_class) {
-  if (!has_free(size_class)) {
+  std::optional<SlotOffset> taken = take_free(size_class);
+  while (!taken) {
     auto claimed = claim(size_class);
     if (!claimed) return claimed.error();
+    taken = take_free(size_class);
   }
-  PMSTORE_CHECK(has_free(size_class), "a claimed slab has a free slot");
-  // From the begin of slot space, so that frames at its end become empty.
-  FreeSlots& of_class = free_slots_[size_class];
-  const auto frame = static_cast<unsigned>(std::countr_zero(of_class.frames & ~aside_));
-  auto& list = of_class.in_frame[frame];
-  const auto slot = static_cast<SlotOffset>(uint64_t{list.back()} * 64);
-  list.pop_back();
-  if (list.empty()) of_class.frames &= ~(uint64_t{1} << frame);
+  const SlotOffset slot = *taken;
   ++chunks_[raw(slot) / kChunkBytes].used;
   PMSTORE_CHECK(chunks_[raw(slot) / kChunkBytes].used <= slots_per_slab(size_class) &&
                     chunks_[raw(slot) / kChunkBytes].size_class == size_class,

@@ -90,8 +90,15 @@ class SlabArena {
   void for_each_free_slot(Visit visit) const {
     for (const FreeSlots& of_class : free_slots_) {
       for (const auto& list : of_class.in_frame) {
-        for (const uint32_t slot : list) visit(static_cast<SlotOffset>(uint64_t{slot} * 64));
+        for (const uint32_t slot : list) {
+          if (!is_leaving(slot)) visit(static_cast<SlotOffset>(uint64_t{slot} * 64));
+        }
       }
+    }
+    for (uint32_t chunk = 0; leaving_ > 0 && chunk < chunks_.size(); ++chunk) {
+      if (!chunks_[chunk].leaving) continue;
+      const Slab slab{chunk, chunks_[chunk].size_class, chunks_[chunk].base_version};
+      for (uint32_t i = slots_per_slab(slab.size_class); i > 0; --i) visit(slot_of(slab, i - 1));
     }
   }
 
@@ -111,9 +118,26 @@ class SlabArena {
   };
   void set_growth_source(std::function<Growth()> growth) { growth_ = std::move(growth); }
 
+  // ---- slabs that are empty, in frames that stay (slab_arena_idle.cc) ----
+  // Slabs without a used slot that keep their blocks, in chunks: records that come and go use them.
+  static constexpr uint32_t kKeptChunks = 64;
+  // A step of giving back slabs without a used slot, durably, beyond `kept` chunks of them from the
+  // begin of slot space on: writes headers of about `most` chunks at a time. Between two steps
+  // other calls may come. True: that was the last step. Io.
+  Result<bool> give_back_idle_slabs(uint32_t most, uint32_t kept);
+  // Calls `release` for ranges of the pool that are behind the headers of free chunks, in at most
+  // `most` chunks: what an earlier slab left there is of no use. Whole pages, once for each use of
+  // the chunk, unless `release` gives false: then no more are named. True: all were looked at, else
+  // the next call goes on.
+  using Release = std::function<bool(uint64_t offset, uint64_t bytes)>;
+  bool take_leftovers(uint32_t most, const Release& release);
+  // A device has pinned what slots lie in: from here on both of these do nothing.
+  void keep_blocks() { keeps_blocks_ = true; }
+
   // ---- frames that are empty ----
   // Rises when a frame is taken, when the last slot of one that can be given back is freed, and
-  // when room elsewhere lets an empty one go.
+  // when room elsewhere lets an empty one go, or as many slabs have become empty as
+  // give_back_idle_slabs() keeps.
   uint64_t changes() const { return changes_; }
   // A frame that can be given back: no slot of it is used, and elsewhere at least half a frame is
   // free, and as much in one piece as a slot has ever taken, so that it is not missed at once. Not
@@ -158,6 +182,10 @@ class SlabArena {
     // kNone: there is no memory for it.
     enum class Kind : uint8_t { kNone, kFree, kSlab, kInside } kind = Kind::kNone;
     uint8_t size_class = 0;
+    bool leftover = false;  // of a free chunk: a slab has been there, and its bytes may still be
+    // Of a slab without a used slot: it will be free. Its slots may be in lists of free slots, or
+    // not be there any more.
+    bool leaving = false;
     uint32_t run = 1;    // of the slab, at its first chunk
     uint32_t first = 0;  // of an inside chunk: the slab's first
     uint32_t used = 0;   // slots handed out
@@ -188,6 +216,16 @@ class SlabArena {
   Status clear_slots(uint32_t first, uint8_t size_class);
   std::optional<uint32_t> find_free_run(uint32_t run);
   Status give_back_empty_slabs();
+  Status give_back_slab(uint32_t chunk);
+  bool is_leaving(uint32_t slot) const {  // slot offset / 64
+    return chunks_[uint64_t{slot} * 64 / kChunkBytes].leaving;
+  }
+  void mark_idle_slabs(uint32_t kept);
+  void forget_leaving_slots();
+  Status write_leaving(uint32_t most);
+  // No slot of the chunks that `given_back` has a bit for is handed out any more. `frames` has a
+  // bit for each of their frames.
+  void forget_free_slots(uint64_t frames, const std::vector<bool>& given_back);
   uint64_t highest_version_in(uint32_t chunk) const;
   bool is_unused(uint32_t chunk) const;
   bool has_run_beside(uint32_t frame) const;
@@ -199,6 +237,7 @@ class SlabArena {
   bool has_free(uint8_t size_class) const {
     return (free_slots_[size_class].frames & ~aside_) != 0;
   }
+  std::optional<SlotOffset> take_free(uint8_t size_class);
   void count_used(uint32_t chunk, int64_t slots);
   // Chunks of `frame` begin and end there.
   std::pair<uint32_t, uint32_t> chunks_in(uint32_t frame) const;
@@ -229,6 +268,21 @@ class SlabArena {
   std::array<SeenVersions, kMostFrames> seen_versions_{};
   uint64_t kept_frames_ = 0;  // a bit for each
   uint64_t changes_ = 1;
+  uint32_t emptied_ = 0;  // chunks of slabs, since it last made changes_ rise
+  // Where the next step goes on.
+  struct IdleLook {
+    // Slabs are marked as leaving, then their slots go out of the lists, then headers are written.
+    enum class Step : uint8_t { kMark, kForget, kWrite } step = Step::kMark;
+    uint8_t size_class = 0;   // of kForget
+    uint32_t frame = 0;       // of kForget
+    size_t slots = SIZE_MAX;  // of that list, that were not looked at
+    uint32_t chunk = 0;       // of the other steps
+    uint32_t kept = 0;        // chunks, of kMark
+    uint64_t frames = 0;      // a bit for each with a slab that is leaving
+  } idle_look_;
+  uint32_t leaving_ = 0;  // slabs
+  uint32_t leftovers_from_ = 0;
+  bool keeps_blocks_ = false;
   std::function<uint64_t(SlotOffset)> version_of_;
   std::function<Growth()> growth_;
 };

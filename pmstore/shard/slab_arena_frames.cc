@@ -139,7 +139,10 @@ Status SlabArena::give_back(uint32_t frame, persist::Persisted versions) {
   PMSTORE_CHECK(used_in_frame_[frame] == 0, "an extent with records is not freed");
   const auto [first, end] = chunks_in(frame);
   PMSTORE_TRY_STATUS(frames_.give_back(frame, versions));
-  for (uint32_t chunk = first; chunk < end; ++chunk) chunks_[chunk] = Chunk{};
+  for (uint32_t chunk = first; chunk < end; ++chunk) {
+    leaving_ -= chunks_[chunk].leaving ? 1 : 0;
+    chunks_[chunk] = Chunk{};
+  }
   aside_ &= ~(uint64_t{1} << frame);
   for (FreeSlots& of_class : free_slots_) {
     of_class.in_frame[frame] = {};

@@ -65,6 +65,7 @@ bool SlabArena::restore_chunks(const CheckpointReader& checkpoint) {
     state.base_version = saved.base_version;
     state.generation = saved.generation;
     next = saved.chunk + 1;
+    state.leftover = saved.run == 0;
     if (saved.run == 0) continue;
     const bool is_class = saved.size_class < kSizeClasses &&
                           saved.run == run_chunks_of(static_cast<uint8_t>(saved.size_class));

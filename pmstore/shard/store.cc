@@ -169,6 +169,13 @@ Status Store::look_at_headers(uint32_t most) {
   return looked;
 }
 
+Result<bool> Store::give_back_idle_slabs(uint32_t most, uint32_t kept) {
+  if (latch_.failed()) return latch_.error();
+  auto all = arena().give_back_idle_slabs(most, kept);
+  if (!all) latch_.set();
+  return all;
+}
+
 // The next extent of that frame, or of another one, may be used for slots with the same numbers. So
 // versions go on above all that there were, whatever is left in logs and in clients' memories.
 Result<bool> Store::give_back_frame(uint32_t frame, const std::function<void()>& withdraw) {

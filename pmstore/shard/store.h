@@ -80,6 +80,8 @@ class Store {
   Result<bool> give_back_frame(uint32_t frame, const std::function<void()>& withdraw = {});
   // SlabArena::look_at_headers(). Io, which latches a failure.
   Status look_at_headers(uint32_t most);
+  // SlabArena::give_back_idle_slabs(). Io, which latches a failure.
+  Result<bool> give_back_idle_slabs(uint32_t most, uint32_t kept);
   const RecoveryReport& recovery() const { return recovery_; }
   void set_recovery_duration(uint64_t us) { recovery_.duration_us = us; }
   // Something could not be made durable.

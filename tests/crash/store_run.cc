@@ -30,6 +30,8 @@ constexpr size_t kLargeBytes = 70'000;  // of a value whose record has two chunk
 
 // A ring that no client of lock discipline cpu needs: what an orderly stop can use.
 constexpr uint64_t kRoomBytes = 32 << 10;
+// Of what a free chunk keeps, as zeros: each line is an event.
+constexpr uint64_t kReleasedBytes = 1 << 10;
 
 // Of large stores: a transaction with one such record.
 uint64_t log_bytes_of(StoreSize size) {
@@ -196,6 +198,17 @@ void StoreRun::give_frames_back() {
   allow({content_digest(now_)});
   while (const auto frame = store_->arena().empty_frame(0)) {
     PMSTORE_CHECK(store_->give_back_frame(*frame).has_value(), "memory can always be drained");
+  }
+  // What a file system does to blocks is a change of what is durable, at any time: the explorer
+  // keeps old bytes and zeros, in any mixture.
+  persist::Memory& memory = store_->memory();
+  while (!store_->give_back_idle_slabs(2, 0).value()) {
+  }
+  while (!store_->arena().take_leftovers(2, [&](uint64_t offset, uint64_t bytes) {
+    memory.zero(memory.at(offset), std::min(bytes, kReleasedBytes));
+    memory.flush(memory.at(offset), std::min(bytes, kReleasedBytes));
+    return true;
+  })) {
   }
   recorder_->mark();
 }

@@ -16,6 +16,7 @@
 
 #include "persist/internal/pmemobj_format.h"
 #include "persist/pool_layout.h"
+#include "persist/sparse_blocks.h"
 #include "tests/unit/persist/recorder.h"
 #include "tests/unit/persist/scratch.h"
 
@@ -325,6 +326,30 @@ TEST_F(PoolTest, BlocksOfFreedExtentsGoBackUnlessTheyWereReserved) {
     if (sparse) {
       EXPECT_LT(blocks_of(path), before - kExtentBytes + second.bytes + kPiece);
     }
+  }
+}
+
+TEST_F(PoolTest, BlocksWithinAnExtentGoBackUnlessTheyWereReserved) {
+  constexpr uint64_t kPiece = 1 << 20;
+  for (const bool sparse : {false, true}) {
+    const std::string path = scratch_.path(sparse ? "sparse" : "reserved");
+    PoolOpenOptions options;
+    options.sparse = sparse;
+    auto pool = Pool::create(path, kPoolBytes, options).value();
+    const auto extent = pool->allocate_extent(ExtentKind::kRecords, 8 << 20).value();
+    std::byte* const bytes = pool->memory().at(extent.offset);
+    std::memset(bytes, 1, extent.bytes);
+    SparseBlocks* const blocks = SparseBlocks::of(*pool);
+    ASSERT_EQ(blocks != nullptr, sparse);
+    if (!sparse) continue;
+    const uint64_t before = blocks_of(path);
+    const uint64_t begin = round_up(extent.offset, 4096) - extent.offset;
+    EXPECT_EQ(blocks->give_back(extent.offset + begin, kPiece), true);
+    EXPECT_EQ(blocks_of(path), before - kPiece);
+    EXPECT_EQ(std::count(bytes, bytes + extent.bytes, std::byte{0}),
+              static_cast<ptrdiff_t>(kPiece));
+    EXPECT_EQ(std::count(bytes + begin, bytes + begin + kPiece, std::byte{0}),
+              static_cast<ptrdiff_t>(kPiece));
   }
 }
 

@@ -377,6 +377,44 @@ TEST_F(EmbeddedClient, GivesBlocksOfASparsePoolBackWhenRecordsAreErased) {
   EXPECT_LT(blocks_of(path_), full / 2);
 }
 
+// The frame was made with the pool: it stays.
+TEST_F(EmbeddedClient, GivesBlocksOfFreeSlabsOfASparsePoolBack) {
+  constexpr int kRecords = 1500;
+  const std::string value(8 << 10, 'v');
+  for (const bool is_sparse : {false, true}) {
+    run(client_->close());
+    client_.reset();
+    ASSERT_EQ(std::remove(path_.c_str()), 0);
+    const auto fill = [](persist::Pool& pool) {
+      FormatOptions format{.rings = 4, .log_bytes = 0, .shard_log_bytes = 4 << 20};
+      format.frame_bytes = 32 << 20;
+      return format_store(pool, format);
+    };
+    persist::PoolOpenOptions options;
+    options.sparse = is_sparse;
+    ASSERT_TRUE(persist::Pool::create(path_, 64 << 20, options, false, fill));
+    connect();
+    for (int i = 0; i < kRecords; ++i) {
+      ASSERT_TRUE(run(client_->put(table_, std::to_string(i), value)));
+    }
+    const uint64_t full = blocks_of(path_);
+    for (int i = 1; i < kRecords; ++i) {
+      ASSERT_TRUE(run(client_->erase(table_, std::to_string(i))));
+    }
+    for (int i = 0; i < 1000; ++i) ASSERT_TRUE(run(client_->get(table_, "0")));
+    if (is_sparse) {
+      EXPECT_LT(blocks_of(path_), full - full / 3);
+    } else {
+      EXPECT_EQ(blocks_of(path_), full);
+    }
+    for (int i = 1; i < kRecords; ++i) {
+      ASSERT_TRUE(run(client_->put(table_, std::to_string(i), value)));
+    }
+    EXPECT_EQ(run(client_->get(table_, "0")).value(), value);
+    EXPECT_EQ(run(client_->get(table_, "1")).value(), value);
+  }
+}
+
 TEST_F(EmbeddedClient, ClosedOneIsDisconnected) {
   Transaction begun = client_->begin();
   EXPECT_EQ(run(begun.get(table_, "a")).code(), ErrorCode::kNotFound);
