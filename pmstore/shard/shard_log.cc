@@ -324,6 +324,13 @@ Result<ShardLog::Passed> ShardLog::read_entries(uint64_t through_lsn) {
   return passed;
 }
 
+// Marks of many sessions take an eighth of what is logged at most.
+uint64_t ShardLog::step_bytes() const {
+  const bool on_disk = memory_.domain() == persist::Domain::kNone;
+  return std::max(on_disk ? kStepBytesOfADisk : kStepBytes,
+                  std::min(8 * mark_bytes_, kStepBytesOfADisk));
+}
+
 Status ShardLog::make_room(uint64_t payload_bytes) {
   return make_room_of(worst_room(payload_bytes) + room_for_mark(ring_bytes_));
 }
@@ -331,7 +338,7 @@ Status ShardLog::make_room(uint64_t payload_bytes) {
 Status ShardLog::make_room_of(uint64_t bytes) {
   const log::RingPosition& position = ring_->position();
   const uint64_t used = position.tail_lsn - position.start_lsn;
-  const uint64_t step = std::max(std::min(used / 4, kStepBytes), bytes);
+  const uint64_t step = std::max(std::min(used / 4, step_bytes()), bytes);
   uint64_t through_lsn = position.start_lsn + std::min(used, step);
   // What is pinned comes back as a copy: so much more goes.
   while (!pins_.empty() && through_lsn < position.tail_lsn) {
@@ -356,6 +363,7 @@ Status ShardLog::truncate_through(uint64_t through_lsn) {
   }
   const std::vector<std::byte> mark =
       encode_mark(coordinators_.mark(passed.end_lsn, most_mark_bytes(ring_bytes_)), epoch());
+  mark_bytes_ = mark.size();
   const auto marked = ring_->append(0, mark);
   PMSTORE_CHECK(marked.has_value(), "each append leaves room for the mark");
   PMSTORE_TRY_STATUS(append_copies(passed.pinned));
