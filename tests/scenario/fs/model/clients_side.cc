@@ -157,9 +157,11 @@ void ClientsSide::use_all_servers() {
   }
 }
 
-base::Task<std::string> ClientsSide::read_whole(FileSystem& client, Attributes attributes) {
-  const auto file = co_await client.open_file({}, attributes.ino, 0);
+base::Task<std::string> ClientsSide::read_whole(Program& program, Attributes attributes) {
+  const auto file = co_await program.files->open_file({}, attributes.ino, 0);
   if (!file) co_return "cannot be opened: " + file.error().to_string();
+  // This open counts for later ones: what the cache had before it may be old.
+  if (!(*file)->keeps_cache()) program.cache.drop(attributes.ino);
   std::string data(attributes.size, '?');
   const auto got = co_await (*file)->pread(std::as_writable_bytes(std::span(data)), 0);
   if (!got) co_return "cannot be read: " + got.error().to_string();
@@ -169,8 +171,9 @@ base::Task<std::string> ClientsSide::read_whole(FileSystem& client, Attributes a
   co_return fmt::format("data {}", std::hash<std::string>()(data));
 }
 
-base::Task<std::string> ClientsSide::dump_inode(FileSystem& client, Attributes attributes,
+base::Task<std::string> ClientsSide::dump_inode(Program& program, Attributes attributes,
                                                 std::string path) {
+  FileSystem& client = *program.files;
   std::string all = fmt::format("{} {}\n", path, attributes_text(attributes, false));
   const Caller root;
   auto names = co_await client.list_xattrs(root, attributes.ino);
@@ -181,7 +184,7 @@ base::Task<std::string> ClientsSide::dump_inode(FileSystem& client, Attributes a
     all += fmt::format("  {} {}\n", name, std::hash<std::string>()(value ? text_of(*value) : "?"));
   }
   if (attributes.type == FileType::kRegular) {
-    all += "  " + co_await read_whole(client, attributes) + "\n";
+    all += "  " + co_await read_whole(program, attributes) + "\n";
   }
   if (attributes.type == FileType::kSymlink) {
     const auto target = co_await client.read_link(attributes.ino);
@@ -190,11 +193,12 @@ base::Task<std::string> ClientsSide::dump_inode(FileSystem& client, Attributes a
   co_return all;
 }
 
-base::Task<std::string> ClientsSide::dump_directory(FileSystem& client, Ino directory,
+base::Task<std::string> ClientsSide::dump_directory(Program& program, Ino directory,
                                                     std::string path) {
+  FileSystem& client = *program.files;
   const auto attributes = co_await client.get_attributes(directory);
   if (!attributes) co_return path + " cannot be read\n";
-  std::string all = co_await dump_inode(client, *attributes, path);
+  std::string all = co_await dump_inode(program, *attributes, path);
   uint64_t cookie = 0;
   while (true) {
     const Caller root;
@@ -204,9 +208,9 @@ base::Task<std::string> ClientsSide::dump_directory(FileSystem& client, Ino dire
     for (const auto& listed : *page) {
       const std::string name = path + "/" + listed.entry.name;
       if (listed.entry.type == FileType::kDirectory) {
-        all += co_await dump_directory(client, listed.entry.ino, name);
+        all += co_await dump_directory(program, listed.entry.ino, name);
       } else {
-        all += co_await dump_inode(client, *listed.attributes, name);
+        all += co_await dump_inode(program, *listed.attributes, name);
       }
     }
     cookie = page->back().entry.cookie;
@@ -215,13 +219,13 @@ base::Task<std::string> ClientsSide::dump_directory(FileSystem& client, Ino dire
 
 std::string ClientsSide::dump() {
   // By each client in its turn; slots by the client that has them.
-  std::string all = run(dump_directory(*programs_[dumps_++ % kClients].files, kRootIno, ""));
+  std::string all = run(dump_directory(programs_[dumps_++ % kClients], kRootIno, ""));
   for (unsigned i = 0; i < kSlots; ++i) {
     if (!slots_[i].is_file) continue;
-    FileSystem& client = *programs_[i % kClients].files;
-    const auto attributes = run(client.get_attributes(slots_[i].file->ino()));
+    Program& program = programs_[i % kClients];
+    const auto attributes = run(program.files->get_attributes(slots_[i].file->ino()));
     all += attributes ? fmt::format("slot {} {}\n  {}\n", i, attributes_text(*attributes, false),
-                                    run(read_whole(client, *attributes)))
+                                    run(read_whole(program, *attributes)))
                       : fmt::format("slot {} cannot be read\n", i);
   }
   return all;

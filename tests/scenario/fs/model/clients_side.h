@@ -114,9 +114,9 @@ class ClientsSide final : public Side {
   // Of fsync() or close() of this slot: EIO is right once behind each restart, with Setting::fsync.
   int durable_error(unsigned slot, const PosixStatus& result);
   base::Task<int> close(unsigned slot);
-  base::Task<std::string> read_whole(FileSystem& client, Attributes attributes);
-  base::Task<std::string> dump_directory(FileSystem& client, Ino directory, std::string path);
-  base::Task<std::string> dump_inode(FileSystem& client, Attributes attributes, std::string path);
+  base::Task<std::string> read_whole(Program& program, Attributes attributes);
+  base::Task<std::string> dump_directory(Program& program, Ino directory, std::string path);
+  base::Task<std::string> dump_inode(Program& program, Attributes attributes, std::string path);
   base::Task<std::string> remove_all(FileSystem& client, std::string path);
 
   const Setting setting_;
