@@ -228,6 +228,7 @@ base::Task<PosixResult<uint64_t>> FileIo::read(Attributes known, uint64_t offset
     const auto got = co_await read_by_call(known.ino, at, part);
     if (!got) co_return PosixError(got.error());
     done += *got;
+    stale = 0;
     // The file has grown.
     if (map != nullptr && *got > 0 && at >= map->attributes.size) maps_.forget(known.ino);
     if (*got < part.size()) break;

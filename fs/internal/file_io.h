@@ -75,10 +75,12 @@ class FileIo {
   fabric::Counters counters() const;
 
  private:
-  // An access whose map is stale so often is made by calls.
+  // An access whose map is stale so often is made by a call, at most kMaxMessageData of it.
   static constexpr unsigned kMaxTries = 16;
   static constexpr uint64_t kTryAgainNs = 1'000'000;
   static bool lost_session(const Error& why);
+  // The server knows this client, or says so when it is asked.
+  base::Task<PosixStatus> check_known();
   // Of one part of an access.
   enum class Step : uint8_t { kDone, kAgain };
   base::Task<PosixResult<uint64_t>> read_by_call(Ino ino, uint64_t offset,

@@ -26,20 +26,15 @@ base::Task<PosixResult<Namespace::Written>> FileIo::write(Attributes known,
   Namespace::Written all{known, offset.value_or(0)};
   uint64_t done = 0;
   unsigned stale = 0;
+  bool extends = true;
   while (done < bytes.size()) {
     const uint64_t at = offset.value_or(0) + done;
     std::span<const std::byte> part = bytes.subspan(done);
+    PMSTORE_CO_TRY_STATUS(co_await check_known());
     CachedMapRef map;
-    // A server that has forgotten this client gives its locks to others, after a while.
-    if (!link_.is_known()) {
-      const PosixStatus is_known = co_await link_.ask_whether_known();
-      if (!is_known) co_return PosixError(is_known.error());
-    }
     // A write takes the set-id bits away, which only the server can do with it.
     if (offset && !way.atomic && stale < kMaxTries && (known.mode & kSetIdBits) == 0) {
-      auto found = co_await map_at(known, at);
-      if (!found) co_return PosixError(found.error());
-      map = std::move(*found);
+      PMSTORE_CO_TRY(map, co_await map_at(known, at));
     }
     uint64_t mapped = 0;
     if (map != nullptr && (map->attributes.mode & kSetIdBits) != 0) map.reset();
@@ -49,41 +44,46 @@ base::Task<PosixResult<Namespace::Written>> FileIo::write(Attributes known,
     }
     // A short beginning goes with the rest.
     if (mapped == part.size() || mapped >= kMaxMessageData) {
-      auto step =
-          co_await write_mapped(known.ino, std::move(map), at, part.first(mapped), way.sync);
-      if (!step) co_return PosixError(step.error());
-      if (*step == Step::kDone) {
+      PMSTORE_CO_TRY(const Step step,
+                     co_await write_mapped(known.ino, map, at, part.first(mapped), way.sync));
+      if (step == Step::kDone) {
         done += mapped;
-      } else {
-        ++stale;
+      } else if (++stale == kMaxTries) {
+        PMSTORE_CO_TRY_STATUS(co_await renew_sessions(map));
       }
       continue;
     }
-    if (offset && !way.atomic && stale < kMaxTries && may_extend(all.attributes, at, part.size())) {
+    if (offset && !way.atomic && extends && stale < kMaxTries &&
+        may_extend(all.attributes, at, part.size())) {
       const auto room = part.first(std::min(part.size(), kMostExtension));
-      auto step = co_await extend(all.attributes, at, room);
-      if (!step) co_return PosixError(step.error());
-      if (*step == Step::kDone) {
+      PMSTORE_CO_TRY(const Step step, co_await extend(all.attributes, at, room));
+      if (step == Step::kDone) {
         done += room.size();
         continue;
       }
-      stale = kMaxTries;  // the rest by calls
+      extends = false;  // the rest by calls
       map.reset();
       maps_.forget(known.ino);  // a call gives it extents that a map does not know
     }
     part = part.first(std::min(part.size(), kMaxMessageData));
     std::optional<uint64_t> where;
     if (offset) where = at;
-    const auto written = co_await write_by_call(known.ino, where, part, way.atomic);
-    if (!written) co_return PosixError(written.error());
+    PMSTORE_CO_TRY(const auto written, co_await write_by_call(known.ino, where, part, way.atomic));
     // It has extents now that the map does not know.
     if (map != nullptr && at < map->to && part.size() > mapped) maps_.forget(known.ino);
     if (way.atomic) maps_.forget(known.ino);
-    if (!offset && done == 0) all.offset = written->offset;
-    all.attributes = written->attributes;
+    if (!offset && done == 0) all.offset = written.offset;
+    all.attributes = written.attributes;
     done += part.size();
+    stale = 0;  // behind some progress the rest is tried without the server again
   }
   co_return all;
+}
+
+// A server that has forgotten this client gives its locks to others, after a while.
+base::Task<PosixStatus> FileIo::check_known() {
+  if (link_.is_known()) co_return PosixStatus{};
+  co_return co_await link_.ask_whether_known();
 }
 
 base::Task<PosixResult<FileIo::Step>> FileIo::write_mapped(Ino ino, CachedMapRef map,
@@ -162,7 +162,7 @@ base::Task<PosixResult<FileIo::Step>> FileIo::extend(Attributes& known, uint64_t
 }
 
 // A server ends the session before when it lets the next one in. Calls do not look at words: what
-// arrives behind one would take the place of bytes that were acknowledged.
+// arrives behind a call would take the place of bytes that were acknowledged.
 base::Task<PosixStatus> FileIo::renew_sessions(CachedMapRef map) {
   std::set<uint16_t> servers;
   for (const MapExtent& extent : map->extents) servers.insert(extent.place.server);

@@ -4,6 +4,7 @@
 #include <cerrno>
 
 #include "base/check.h"
+#include "fs/internal/ask_patiently.h"
 
 namespace pmstore::fs::internal {
 namespace {
@@ -44,23 +45,21 @@ bool NamespaceCore::store_has_failed() const {
 }
 
 Task<NamespaceCore::Fate> NamespaceCore::fate_of(TxId id) {
-  while (true) {
-    const auto outcome = co_await client_.outcome(id);
-    if (outcome) co_return *outcome == Outcome::kCommitted ? Fate::kCommitted : Fate::kAborted;
-    if (outcome.code() == ErrorCode::kOutcomeExpired) co_return Fate::kNotKept;
-    if (store_has_failed()) co_return Fate::kNeverKnown;
-    co_await executor().sleep_for(kPauseNs);
-  }
+  const auto outcome = co_await ask_patiently<Outcome>(
+      executor(), kPauseNs, [this, id] { return client_.outcome(id); },
+      [this] { return store_has_failed(); });
+  if (outcome) co_return *outcome == Outcome::kCommitted ? Fate::kCommitted : Fate::kAborted;
+  co_return outcome.code() == ErrorCode::kOutcomeExpired ? Fate::kNotKept : Fate::kNeverKnown;
 }
 
 Task<Result<bool>> NamespaceCore::is_freed(uint64_t id) {
-  while (true) {
-    const auto recorded = co_await client_.get(tables.freed, freed_key(id));
-    if (recorded) co_return true;
-    if (recorded.code() == ErrorCode::kNotFound) co_return false;
-    if (store_has_failed()) co_return recorded.error();
-    co_await executor().sleep_for(kPauseNs);
-  }
+  const std::string key = freed_key(id);
+  const auto recorded = co_await ask_patiently<std::string>(
+      executor(), kPauseNs, [&] { return client_.get(tables.freed, key); },
+      [this] { return store_has_failed(); });
+  if (recorded) co_return true;
+  if (recorded.code() == ErrorCode::kNotFound) co_return false;
+  co_return recorded.error();
 }
 
 Task<void> NamespaceCore::pause(unsigned attempt) {

@@ -1,4 +1,5 @@
 // Large writes at the end of a file: their bytes do not go through the namespace server.
+#include "fabric/local/fault_injection.h"
 #include "fs/file_data_protocol.h"
 #include "tests/unit/fs/service/data_servers_fixture.h"
 
@@ -149,6 +150,118 @@ TEST_F(FilesExtend, OneThatIsGivenUpLeavesAnEmptyFileInline) {
     EXPECT_TRUE(run(file->close()));
     ASSERT_TRUE(run(client().remove(path)));
     world_.let_time_pass(FilesWorld::kLeaseNs);
+  }
+}
+
+// Breaks the connection of the first large one-sided accesses of clients, and counts the bytes of
+// the later ones.
+class BreakAccesses final : public fabric::FaultInjector {
+ public:
+  BreakAccesses(fabric::OpCode op, unsigned count) : op_(op), left_(count) {}
+  fabric::FaultDecision on_request(const fabric::FaultPoint& point) override {
+    if (!point.connector || point.request.op != op_ || point.request.bytes < kLarge) return {};
+    if (left_ > 0) {
+      --left_;
+      return {fabric::Fault::kBreakBefore, 0};
+    }
+    bytes_ += point.request.bytes;
+    return {};
+  }
+  unsigned left() const { return left_; }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  static constexpr uint32_t kLarge = 100'000;
+  const fabric::OpCode op_;
+  unsigned left_;
+  uint64_t bytes_ = 0;
+};
+
+// What was posted in the lost session arrives no more when another one is there; calls do not look
+// whether something arrives behind them.
+TEST_F(FilesExtend, BehindALostSessionCallsWaitForTheNextOne) {
+  const auto file = world_.open(client(), "/file");
+  world_.write(*file, 0, content(kMebibyte));
+  ASSERT_EQ(world_.stat("data_sessions"), 1u);
+  const std::string text = content(kMebibyte, 3);
+  BreakAccesses breaks(fabric::OpCode::kWrite, 1);
+  {
+    const fabric::ScopedFaultInjector injected(breaks);
+    world_.write(*file, kMebibyte, text);
+  }
+  EXPECT_EQ(breaks.left(), 0u);
+  EXPECT_EQ(breaks.bytes(), 0u) << "the rest is a call";
+  EXPECT_EQ(world_.stat("data_sessions"), 1u);
+  EXPECT_EQ(world_.read(*file, kMebibyte, kMebibyte), text);
+}
+
+TEST_F(FilesExtend, AnOverwriteThatHasLostManySessionsGoesOnOneSidedBehindOneCall) {
+  const auto file = world_.open(client(), "/file");
+  world_.write(*file, 0, content(3 * kMebibyte));
+  const std::string text = content(3 * kMebibyte, 5);
+  BreakAccesses breaks(fabric::OpCode::kWrite, 16);
+  {
+    const fabric::ScopedFaultInjector injected(breaks);
+    world_.write(*file, 0, text);
+  }
+  EXPECT_EQ(breaks.left(), 0u);
+  EXPECT_EQ(breaks.bytes(), 2 * kMebibyte) << "one MiB was a call";
+  EXPECT_EQ(world_.stat("data_sessions"), 1u);
+  EXPECT_EQ(world_.read(*file, 0, 3 * kMebibyte), text);
+}
+
+TEST_F(FilesExtend, AnOverwriteThatEndsWithACallHasANewSessionBefore) {
+  const auto file = world_.open(client(), "/file");
+  world_.write(*file, 0, content(kMebibyte));
+  const std::string text = content(kMebibyte, 5);
+  BreakAccesses breaks(fabric::OpCode::kWrite, 16);
+  {
+    const fabric::ScopedFaultInjector injected(breaks);
+    world_.write(*file, 0, text);
+  }
+  EXPECT_EQ(breaks.left(), 0u);
+  EXPECT_EQ(world_.stat("data_sessions"), 1u);
+  EXPECT_EQ(world_.read(*file, 0, kMebibyte), text);
+}
+
+TEST_F(FilesExtend, AReadThatHasLostManySessionsGoesOnOneSidedBehindOneCall) {
+  const auto file = world_.open(client(), "/file");
+  const std::string text = content(3 * kMebibyte);
+  world_.write(*file, 0, text);
+  BreakAccesses breaks(fabric::OpCode::kRead, 16);
+  {
+    const fabric::ScopedFaultInjector injected(breaks);
+    EXPECT_EQ(world_.read(*file, 0, 3 * kMebibyte), text);
+  }
+  EXPECT_EQ(breaks.left(), 0u);
+  EXPECT_EQ(breaks.bytes(), 2 * kMebibyte) << "one MiB was a call";
+}
+
+// The units of the reservation are moved before, while, or after the client writes there.
+TEST_F(FilesExtend, ADataServerThatIsDrainedBesideAReservationLosesNothing) {
+  DataServerPool& pool = make();
+  const std::string before = content(kMebibyte, 1);
+  const std::string text = content(kMebibyte, 7);
+  for (int turns = 0; turns < 80; turns += 2) {
+    const auto added = run(client().add_data_server(pool.uri()));
+    ASSERT_TRUE(added) << added.error().to_string();
+    const std::string path = "/file" + std::to_string(turns);
+    const auto file = world_.open(client(), path);
+    world_.write(*file, 0, before);
+    world_.read(*file, 0, kMebibyte);  // sessions with both
+    auto writes = file->pwrite(bytes_of(text), kMebibyte);
+    writes.start();
+    for (int i = 0; i < turns; ++i) world_.executor().run_once();
+    drain(*added);
+    for (int i = 0; i < 100'000 && !writes.done(); ++i) world_.executor().run_once();
+    ASSERT_TRUE(writes.done()) << turns;
+    EXPECT_TRUE(writes.take()) << turns;
+    EXPECT_EQ(world_.read(*file, 0, 3 * kMebibyte), before + text) << turns;
+    wait_until_gone(*added);
+    EXPECT_EQ(extents_at(*file, *added), 0u) << turns;
+    EXPECT_EQ(world_.read(*file, 0, 3 * kMebibyte), before + text) << turns;
+    ASSERT_TRUE(run(file->close()) && run(client().remove(path)));
+    world_.let_time_pass(2 * FilesWorld::kLeaseNs);
   }
 }
 
