@@ -40,7 +40,7 @@ void add_options(CLI::App& app, Arguments& arguments) {
   app.add_option("--side", load.side, "store, redis or echo")
       ->check(CLI::IsMember({"store", "redis", "echo"}));
   app.add_option("--address", load.address,
-                 "tcp://HOST:PORT or shm://NAME; of others A.B.C.D:PORT");
+                 "tcp://HOST:PORT or shm://NAME; of others A.B.C.D:PORT or unix:PATH");
   app.add_option("--op", load.operation, "put, get, append, idle, or fill (writes all keys)")
       ->transform(CLI::CheckedTransformer(kOperations));
   app.add_option("--connections", load.connections, "so many, divided among the threads")

@@ -4,6 +4,7 @@
 #include <linux/tcp.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <time.h>
 
 #include <algorithm>
@@ -94,7 +95,22 @@ class EchoCodec final : public Codec {
   EchoHeader header_;
 };
 
+base::FileDescriptor connect_to_path(std::string_view path) {
+  sockaddr_un peer{};
+  peer.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(peer.sun_path)) fail("the address", "the path of a socket is short");
+  std::copy(path.begin(), path.end(), peer.sun_path);
+  base::FileDescriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&peer), sizeof(peer)) != 0) {
+    fail("cannot connect to " + std::string(path), std::strerror(errno));
+  }
+  return socket;
+}
+
 base::FileDescriptor connect_to(const std::string& address) {
+  constexpr std::string_view kUnix = "unix:";
+  if (address.starts_with(kUnix))
+    return connect_to_path(std::string_view(address).substr(kUnix.size()));
   const size_t colon = address.rfind(':');
   sockaddr_in peer{};
   peer.sin_family = AF_INET;
@@ -104,7 +120,7 @@ base::FileDescriptor connect_to(const std::string& address) {
   }
   peer.sin_port = htons(port);
   if (port == 0 || inet_pton(AF_INET, address.substr(0, colon).c_str(), &peer.sin_addr) != 1) {
-    fail("the address '" + address + "'", "is not A.B.C.D:PORT");
+    fail("the address '" + address + "'", "is neither A.B.C.D:PORT nor unix:PATH");
   }
   base::FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&peer), sizeof(peer)) != 0) {

@@ -91,18 +91,21 @@ def print_rates(options, names, labels, medians):
     if options.json:
         return print_json(options, [dict(zip(names, label)) | {"side": side} | one
                                     for (label, side), one in medians.items()])
-    others = [side for side in sides if side != "store"]
-    header = [*names, *(f"{side}/s" for side in sides), *(f"of {side}" for side in others),
+    stores = [side for side in sides if side.startswith("store")]
+    pairs = [(store, side) for store in stores for side in sides if side not in stores]
+    pair_names = [f"{store} of {side}" if len(stores) > 1 else f"of {side}"
+                  for store, side in pairs]
+    header = [*names, *(f"{side}/s" for side in sides), *pair_names,
               *(f"{side} p50" for side in sides), *(f"{side} p99 us" for side in sides),
-              *(f"p99 of {side}" for side in others)]
+              *(f"p99 {name}" for name in pair_names)]
     rows, costs, calls = [], [], []
     for label in labels:
         of = {side: medians[label, side] for side in sides}
         rows.append([*label, *(f"{of[side]['rate']:.0f}" for side in sides),
-                     *(ratio(of["store"]["rate"], of[side]["rate"]) for side in others),
+                     *(ratio(of[store]["rate"], of[side]["rate"]) for store, side in pairs),
                      *(f"{of[side]['p50_us']:.0f}" for side in sides),
                      *(f"{of[side]['p99_us']:.0f}" for side in sides),
-                     *(ratio(of["store"]["p99_us"], of[side]["p99_us"]) for side in others)])
+                     *(ratio(of[store]["p99_us"], of[side]["p99_us"]) for store, side in pairs)])
         costs += [[*label, side, f"{of[side]['server_us_per_op']:.1f}",
                    f"{of[side]['client_us_per_op']:.1f}", f"{of[side]['switches_per_op']:.2f}",
                    f"{of[side]['slowest_of_fastest']:.2f}", f"{of[side]['sent_per_op']:.0f}",
