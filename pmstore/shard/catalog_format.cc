@@ -40,13 +40,32 @@ uint64_t shard_log_bytes(const persist::Pool& pool, uint64_t wanted) {
   return persist::round_up(bytes, persist::kXpLineBytes);
 }
 
-// What a new pool gives to logs.
-uint64_t log_area_bytes(const persist::Pool& pool, uint64_t wanted) {
+// What a new pool gives to logs. A share of a large pool would be more than one extent can have.
+uint64_t log_area_bytes(persist::Pool& pool, uint64_t wanted) {
   if (wanted != FormatOptions::kDefaultLogBytes) return wanted;
   constexpr uint64_t kLeastPool = 64u << 20;
   constexpr uint64_t kShare = 8;
   if (pool.info().bytes < kLeastPool) return 0;
-  return persist::round_down(pool.info().bytes / kShare, persist::kXpLineBytes);
+  const uint64_t share = std::min(pool.info().bytes / kShare, pool.largest_free_extent());
+  return persist::round_down(share, persist::kXpLineBytes);
+}
+
+// The log area is one extent, which lies in one zone of libpmemobj.
+Status make_log_area(persist::Pool& pool, const FormatOptions& options) {
+  constexpr uint64_t kOneZone = uint64_t{16} << 30;
+  const uint64_t bytes = log_area_bytes(pool, options.log_bytes);
+  if (bytes == 0) return {};
+  const uint64_t most = pool.largest_free_extent();
+  if (bytes <= most) return log::LogStore::format(pool, bytes, options.identity);
+  if (bytes >= kOneZone) {
+    return make_error(ErrorCode::kFull, "a log area of " + base::size_text(bytes) +
+                                            " is too large: it is one extent, so at most 16 GiB "
+                                            "(in this pool " +
+                                            base::size_text(most) + ")");
+  }
+  return make_error(ErrorCode::kFull,
+                    "the pool has no room for a log area of " + base::size_text(bytes) +
+                        ": at most " + base::size_text(most) + " are left beside the client rings");
 }
 
 // Room that file data gets, zero and not yet formatted.
@@ -77,16 +96,7 @@ Status TableCatalog::format(persist::Pool& pool, const FormatOptions& options) {
   header.log_bytes = shard_log_bytes(pool, options.shard_log_bytes);
   header.clean = 1;
   PMSTORE_TRY(const auto ring_room, catalog.make_redo_room());
-  const uint64_t log_bytes = log_area_bytes(pool, options.log_bytes);
-  if (log_bytes > pool.largest_free_extent()) {
-    return make_error(ErrorCode::kFull, "the pool has no room for a log area of " +
-                                            base::size_text(log_bytes) + ": at most " +
-                                            base::size_text(pool.largest_free_extent()) +
-                                            " are left beside the client rings");
-  }
-  if (log_bytes > 0) {
-    PMSTORE_TRY_STATUS(log::LogStore::format(pool, log_bytes, options.identity));
-  }
+  PMSTORE_TRY_STATUS(make_log_area(pool, options));
   PMSTORE_TRY_STATUS(make_file_room(pool, options.file_bytes));
   PMSTORE_TRY_STATUS(catalog.make_first_records(options));
   // Rings can get this room, and later records, whatever comes first.

@@ -105,17 +105,28 @@ class FirstHour(unittest.TestCase):
         self.assertRegex(daemon.stderr.read().decode(),
                          rf"^pmstored: pool '{self.pool}': byte [0-9]+ has no memory: .*\n$")
 
-    def in_a_small_tmpfs(self, command):
-        """Runs it in a mount namespace where the test's folder is a tmpfs of 48 MiB."""
+    def in_a_small_tmpfs(self, command, size="48M"):
+        """Runs it in a mount namespace where the test's folder is a tmpfs of that size."""
         if shell("unshare -m true").returncode != 0:
             self.skipTest("no right to make a mount namespace")
-        return shell(f"unshare -m bash -c 'mount -t tmpfs -o size=48M none {self.folder} && "
+        return shell(f"unshare -m bash -c 'mount -t tmpfs -o size={size} none {self.folder} && "
                      f"{command}'", POOL=self.pool)
 
     def test_a_pool_that_does_not_fit_its_tmpfs_is_refused_when_it_is_made(self):
         done = self.in_a_small_tmpfs('"$BIN/pmstore" pool create "$POOL" --size 64M')
         self.assertEqual((done.returncode, done.stderr.count(b"\n")), (1, 1), done)
         self.assertIn(b"free some, or make a smaller pool", done.stderr)
+
+    def test_a_large_pool_is_made_with_what_one_extent_can_hold_for_logs(self):
+        for size in ("128G", "1T"):
+            made = self.in_a_small_tmpfs(
+                f'"$BIN/pmstore" pool create "$POOL" --size {size} --sparse && '
+                '"$BIN/pmstore" pool check "$POOL"', size="2T")
+            self.assertEqual((made.returncode, made.stderr), (0, b""), made)
+        wanted = self.in_a_small_tmpfs(
+            '"$BIN/pmstore" pool create "$POOL" --size 128G --sparse --log-bytes 20G', size="2T")
+        self.assertEqual((wanted.returncode, wanted.stderr.count(b"\n")), (1, 1), wanted)
+        self.assertIn(b"one extent, so at most 16 GiB", wanted.stderr)
 
     def test_a_full_tmpfs_does_no_harm_to_a_pool_with_reserved_blocks(self):
         make = '"$BIN/pmstore" pool create "$POOL" --size 32M'
