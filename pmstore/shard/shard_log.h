@@ -5,9 +5,9 @@
 // durable. So a client needs no room of its own in the pool.
 //
 // Truncation: when there is no room, the oldest part of the log goes, in steps of kStepBytes, or as
-// much as a transaction needs, or eight times the mark. First a coordinator mark is appended, and the
-// writes of the redo records that go are flushed to their slots; one drain makes both durable; then
-// the log's header moves its start. A crash in between leaves a mark whose truncation has not
+// much as a transaction needs, or eight times the mark. First a coordinator mark is appended, and
+// the writes of the redo records that go are flushed to their slots; one drain makes both durable;
+// then the log's header moves its start. A crash in between leaves a mark whose truncation has not
 // happened: the next start ends it.
 //
 // Transactions of several servers (two_phase.h) pin their record: the redo record until the

@@ -145,7 +145,7 @@ class Daemon(unittest.TestCase):
             pool.seek(first)
             pool.write(b"Z" * 64)
         daemon, uri, log = self.serve()
-        log.wait_for(r" warning 1 headers of slabs had a damaged copy, .*; 1 had lost the newest one")
+        log.wait_for(" warning 1 headers of slabs had a damaged copy, .*; 1 had lost the newest")
         headers = json.loads(run("stat", "--json", "--uri", uri))["recovery"]["headers"]
         self.assertEqual(headers, {"all_seen": True, "mended": 1, "lost": 1})
         daemon.kill()
