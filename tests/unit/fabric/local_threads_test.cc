@@ -282,7 +282,7 @@ TEST_F(LocalWaiting, WhatArrivesAtABlockedEndWakesIt) {
       told.notify_all();
     }
     base::WaitList told;
-    uint32_t immediates = 0;
+    std::atomic<uint32_t> immediates = 0;
     bool disconnected = false;
   } received(blocking_);
   (*connected)->set_receiver(&received);
@@ -297,6 +297,11 @@ TEST_F(LocalWaiting, WhatArrivesAtABlockedEndWakesIt) {
         batch.write_immediate(server_.memory_->at(0, 8), remote.at(0), i);
         EXPECT_TRUE(server_.acceptor_.connections[0]->post(batch, nullptr));
       });
+      // The end of the connection, which wakes too, comes only behind the last one.
+      const uint64_t deadline_ns = clock_.now_ns() + harness::patience_ns();
+      while (received.immediates <= i && clock_.now_ns() < deadline_ns) std::this_thread::yield();
+      EXPECT_EQ(received.immediates, i + 1);
+      if (received.immediates <= i) break;
     }
     server_.run([&] { server_.acceptor_.connections.clear(); });
   });

@@ -138,6 +138,25 @@ TEST_F(ClientRead, SlotUsedByAnotherKeyIsNotBelieved) {
   EXPECT_EQ(spent.round_trips, 1u) << "the new place is remembered";
 }
 
+// A record that moves between the READ of its bucket and that of its slot, which another key gets,
+// is there all the time. Only a READ of the bucket's version behind that of the slot shows it.
+TEST_F(ClientRead, SlotThatAnotherKeyGotMeanwhileProvesNoAbsence) {
+  server_->place(kSlot, kTable, "alice", "90", 5);
+  connect();
+  bool moved = false;
+  BeforeReads injector([&](uint32_t bytes) {
+    if (moved || bytes != kSlotBytes[0]) return;
+    moved = true;
+    server_->place(kOtherSlot, kTable, "alice", "91", 3);
+    server_->store(kSlot, kTable, "mallory", "666", 6);
+  });
+  const fabric::ScopedFaultInjector installed(injector);
+  const auto got = get("alice");
+  EXPECT_TRUE(moved);
+  ASSERT_TRUE(got) << got.error().to_string();
+  EXPECT_EQ(*got, "91");
+}
+
 TEST_F(ClientRead, SameKeyOfAnotherTableIsNotBelieved) {
   server_->place(kSlot, kTable, "alice", "90", 5);
   connect();

@@ -129,6 +129,25 @@ class Late final : public fabric::FaultInjector {
   uint64_t left_;
 };
 
+// Under lock discipline rnic a commit is acknowledged before it is in place. While the server is
+// asked to put it there, nothing probes. (A client that puts it there itself probes behind it, on
+// the same connection.)
+TEST_P(Probe, NotWhileTheServerPutsACommitInPlace) {
+  const bool by_server = rnic() && domain_ == persist::Domain::kMemoryController;
+  unsigned refused = 0;
+  for (uint64_t n = 1; n <= 8; ++n) {
+    let_time_pass(10'000'000);
+    Late late(n);
+    const fabric::ScopedFaultInjector installed(late);
+    ASSERT_TRUE(run(client_->put(table_, "alice", std::to_string(80 + n)))) << n;
+    const auto probe = run(client_->probe());
+    if (probe) continue;
+    EXPECT_EQ(probe.code(), ErrorCode::kInvalidArgument) << n;
+    ++refused;
+  }
+  EXPECT_EQ(refused > 0, by_server);
+}
+
 // A commit that begins while the ring is read and written back does not lose its entry to that.
 TEST_P(Probe, ACommitMeanwhileIsKept) {
   for (uint64_t n = 1; n <= 8; ++n) {
