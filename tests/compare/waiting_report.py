@@ -109,13 +109,15 @@ def print_rates(options, names, labels, medians):
         costs += [[*label, side, f"{of[side]['server_us_per_op']:.1f}",
                    f"{of[side]['client_us_per_op']:.1f}", f"{of[side]['switches_per_op']:.2f}",
                    f"{of[side]['slowest_of_fastest']:.2f}", f"{of[side]['sent_per_op']:.0f}",
-                   f"{of[side]['received_per_op']:.0f}"] for side in sides]
+                   f"{of[side]['received_per_op']:.0f}",
+                   f"{of[side]['commits_per_msync']:.1f}" if of[side]["commits_per_msync"] else "-"]
+                  for side in sides]
         calls += [[*label, side, end, " ".join(f"{name} {often}" for name, often in
                                                of[side][f"{end}_calls"].items())]
                   for side in sides for end in ("server", "client") if options.syscalls]
     print_table(header, rows)
     print_table([*names, "side", "server CPU us/op", "client CPU us/op", "client switches/op",
-                 "slowest/fastest program", "sent B/op", "received B/op"], costs)
+                 "slowest/fastest program", "sent B/op", "received B/op", "commits/msync"], costs)
     if calls:
         print_table([*names, "side", "end", "system calls per operation"], calls)
     return None
