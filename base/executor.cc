@@ -91,7 +91,7 @@ void Executor::remove_poller(Poller* poller) {
   }
 }
 
-void Executor::add_timer(uint64_t time_ns, std::coroutine_handle<> frame) {
+[[gnu::hot]] void Executor::add_timer(uint64_t time_ns, std::coroutine_handle<> frame) {
   timers_.push_back(Timer{time_ns, timer_order_++, frame});
   std::push_heap(timers_.begin(), timers_.end(), std::greater<>());
 }
@@ -103,7 +103,7 @@ void Executor::forget(std::coroutine_handle<> frame) {
   }
 }
 
-bool Executor::run_remote() {
+[[gnu::hot]] bool Executor::run_remote() {
   if (!has_remote_.load(std::memory_order_acquire)) return false;
   std::vector<std::function<void()>> work;
   {
@@ -115,7 +115,7 @@ bool Executor::run_remote() {
   return !work.empty();
 }
 
-bool Executor::run_ready() {
+[[gnu::hot]] bool Executor::run_ready() {
   // Only what is ready now: a coroutine that yields forever must not starve timers and pollers.
   size_t count = ready_.size();
   const bool any = count > 0;
@@ -125,7 +125,7 @@ bool Executor::run_ready() {
   return any;
 }
 
-bool Executor::run_timers() {
+[[gnu::hot]] bool Executor::run_timers() {
   if (timers_.empty()) return false;
   // Reading a real clock costs about as much as a whole turn; a timer may be late by a few busy
   // turns.
@@ -145,7 +145,7 @@ bool Executor::run_timers() {
   return any;
 }
 
-bool Executor::run_pollers() {
+[[gnu::hot]] bool Executor::run_pollers() {
   size_t handled = 0;
   const bool nested = polling_;
   polling_ = true;
@@ -157,7 +157,7 @@ bool Executor::run_pollers() {
   return handled > 0;
 }
 
-bool Executor::run_once() {
+[[gnu::hot]] bool Executor::run_once() {
   if (++turns_since_look_ >= kTurnsPerLook) look();
   bool any = run_remote();
   any |= run_ready();
@@ -167,7 +167,7 @@ bool Executor::run_once() {
   return any || !ready_.empty();
 }
 
-void Executor::run_round() {
+[[gnu::hot]] void Executor::run_round() {
   const bool any = run_once();
   if (clock_.is_virtual()) {
     if (any) return;
@@ -185,7 +185,7 @@ void Executor::run_round() {
   }
 }
 
-uint64_t Executor::next_due_ns() const {
+[[gnu::hot]] uint64_t Executor::next_due_ns() const {
   uint64_t due = timers_.empty() ? Poller::kNoEvent : timers_.front().time_ns;
   for (const Poller* poller : pollers_) {
     if (poller != nullptr) due = std::min(due, poller->next_event_ns());
@@ -208,14 +208,14 @@ Status Executor::watch(int fd, uint32_t events, Watched& watched) {
   return sleeper_->watch(fd, events, watched);
 }
 
-void Executor::look() {
+[[gnu::hot]] void Executor::look() {
   turns_since_look_ = 0;
   if (looked_ || !sleeper_ || sleeper_->watched() == 0) return;
   sleeper_->look();
   looked_ = true;
 }
 
-void Executor::idle() {
+[[gnu::hot]] void Executor::idle() {
   const uint64_t window_ns = window_.window_ns();
   ++idle_turns_;
   if (window_ns == SpinWindow::kForever) return;
@@ -226,7 +226,7 @@ void Executor::idle() {
   if (now_ns - idle_since_ns_ >= window_ns) block(now_ns);
 }
 
-void Executor::end_idle() {
+[[gnu::hot]] void Executor::end_idle() {
   if (idle_since_ns_ == 0) {
     window_.count_short_wait();
   } else {
@@ -245,7 +245,7 @@ void Executor::measure_crowding(uint64_t now_ns) {
   }
 }
 
-void Executor::block(uint64_t now_ns) {
+[[gnu::hot]] void Executor::block(uint64_t now_ns) {
   const bool hears = open_sleeper().has_value();
   // First: a poller may be told of an event by wake() as soon as it has looked.
   if (hears) sleeper_->flag().announce();

@@ -20,7 +20,7 @@ FramePool::PerThread::~PerThread() {
   }
 }
 
-void* FramePool::allocate(size_t bytes) {
+[[gnu::hot]] void* FramePool::allocate(size_t bytes) {
   const size_t index = (bytes + kClassBytes - 1) / kClassBytes - 1;
   if (index >= kClasses) return ::operator new(bytes);
   if (FreeFrame* frame = lists_.heads[index]; frame != nullptr) {
@@ -32,7 +32,7 @@ void* FramePool::allocate(size_t bytes) {
   return ::operator new((index + 1) * kClassBytes);
 }
 
-void FramePool::release(void* frame, size_t bytes) noexcept {
+[[gnu::hot]] void FramePool::release(void* frame, size_t bytes) noexcept {
   const size_t index = (bytes + kClassBytes - 1) / kClassBytes - 1;
   if (index >= kClasses || lists_.counts[index] >= kKept) {
     ::operator delete(frame);

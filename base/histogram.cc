@@ -6,7 +6,7 @@
 
 namespace pmstore::base {
 
-size_t Histogram::bucket_of(uint64_t value) {
+[[gnu::hot]] size_t Histogram::bucket_of(uint64_t value) {
   if (value < (1u << kSubBits)) return value;
   const unsigned exponent = 63 - static_cast<unsigned>(std::countl_zero(value));
   const unsigned shift = exponent - kSubBits;

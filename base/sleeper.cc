@@ -81,7 +81,7 @@ void Sleeper::unwatch(int fd) {
   --watched_;
 }
 
-bool Sleeper::set_timer(uint64_t now_ns, uint64_t due_ns) {
+[[gnu::hot]] bool Sleeper::set_timer(uint64_t now_ns, uint64_t due_ns) {
   if (due_ns == kForever || (timer_due_ns_ <= due_ns && timer_due_ns_ > now_ns)) return true;
   PMSTORE_CHECK(due_ns > now_ns, "a wait whose time has come does not block");
   const uint64_t left_ns = due_ns - now_ns;
@@ -95,7 +95,7 @@ bool Sleeper::set_timer(uint64_t now_ns, uint64_t due_ns) {
   return true;
 }
 
-void Sleeper::wait(uint64_t now_ns, uint64_t due_ns) {
+[[gnu::hot]] void Sleeper::wait(uint64_t now_ns, uint64_t due_ns) {
   epoll_event ready[kMaxReady];
   int count = 0;
   if (due_ns <= now_ns) {

@@ -24,7 +24,7 @@ std::string printable(const std::byte* bytes, size_t count) {
 
 }  // namespace
 
-bool RpcClient::State::reserve(Waiter& waiter) {
+[[gnu::hot]] bool RpcClient::State::reserve(Waiter& waiter) {
   if (free_slots.empty()) return false;
   const auto request_bytes =
       static_cast<uint32_t>(waiter.request.size() + sizeof(RpcRequestHeader));
@@ -54,7 +54,7 @@ bool RpcClient::State::reserve(Waiter& waiter) {
   return true;
 }
 
-void RpcClient::State::fill(const Waiter& waiter) {
+[[gnu::hot]] void RpcClient::State::fill(const Waiter& waiter) {
   const Slot& slot = slots[waiter.slot];
   const RpcRequestHeader header{kRpcRequestMagic,
                                 slot.request_bytes,
@@ -71,7 +71,7 @@ void RpcClient::State::fill(const Waiter& waiter) {
   if (!request.empty()) std::memcpy(to + sizeof(header), request.data(), request.size());
 }
 
-Status RpcClient::State::post(uint32_t index) {
+[[gnu::hot]] Status RpcClient::State::post(uint32_t index) {
   Slot& slot = slots[index];
   Batch batch;
   batch.write_immediate(
@@ -88,7 +88,7 @@ Status RpcClient::State::post(uint32_t index) {
   return {};
 }
 
-Status RpcClient::State::send(Waiter& waiter) {
+[[gnu::hot]] Status RpcClient::State::send(Waiter& waiter) {
   if (waiter.slot == UINT32_MAX) {
     if (!reserve(waiter)) return make_error(ErrorCode::kBackPressure);
     fill(waiter);
@@ -109,7 +109,7 @@ void RpcClient::State::cancel(Waiter& waiter) {
   free_slot(waiter.slot);
 }
 
-void RpcClient::State::free_slot(uint32_t index) {
+[[gnu::hot]] void RpcClient::State::free_slot(uint32_t index) {
   Slot& slot = slots[index];
   PMSTORE_CHECK(slot.state == SlotState::kHeld, "only an answered call's slot is released");
   slot.holder = nullptr;
@@ -118,7 +118,7 @@ void RpcClient::State::free_slot(uint32_t index) {
   free_slots.push_back(index);
 }
 
-void RpcClient::State::release(uint32_t index) {
+[[gnu::hot]] void RpcClient::State::release(uint32_t index) {
   free_slot(index);
   if (first_waiting != nullptr) serve_queue();
 }
@@ -202,8 +202,8 @@ void RpcClient::State::forget(Waiter& waiter) {
   if (was_first) serve_queue();
 }
 
-bool RpcClient::State::valid_reply(const Slot& slot, uint32_t index, uint16_t generation,
-                                   RpcReplyHeader& header) const {
+[[gnu::hot]] bool RpcClient::State::valid_reply(const Slot& slot, uint32_t index,
+                                                uint16_t generation, RpcReplyHeader& header) const {
   if (slot.state != SlotState::kSent || slot.generation != generation) return false;
   base::copy_from_shared(&header, arena.data() + slot.reply_offset, sizeof(header));
   if (header.magic != kRpcReplyMagic || header.slot != index || header.generation != generation ||
@@ -215,7 +215,7 @@ bool RpcClient::State::valid_reply(const Slot& slot, uint32_t index, uint16_t ge
   return header.total_bytes <= rpc_reply_room(slot.reply_capacity);
 }
 
-void RpcClient::State::on_reply(uint32_t immediate) {
+[[gnu::hot]] void RpcClient::State::on_reply(uint32_t immediate) {
   const uint32_t index = immediate & 0xffff;
   if (index < slots.size() && slots[index].state == SlotState::kLost)
     return;  // the call has failed already
@@ -255,8 +255,9 @@ void RpcClient::State::on_reply(uint32_t immediate) {
   waiter->frame.resume();
 }
 
-base::Task<Result<RpcReply>> RpcClient::call(uint16_t method, std::span<const std::byte> request,
-                                             uint32_t reply_capacity) {
+[[gnu::hot]] base::Task<Result<RpcReply>> RpcClient::call(uint16_t method,
+                                                          std::span<const std::byte> request,
+                                                          uint32_t reply_capacity) {
   struct Suspend {
     State::Waiter& waiter;
     bool await_ready() const { return waiter.client == nullptr; }

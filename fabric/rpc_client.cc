@@ -18,9 +18,9 @@ Error bad_ring(std::string_view what, uint64_t bytes) {
 
 }  // namespace
 
-RpcReply::RpcReply(RpcReply&& other) noexcept { *this = std::move(other); }
+[[gnu::hot]] RpcReply::RpcReply(RpcReply&& other) noexcept { *this = std::move(other); }
 
-RpcReply& RpcReply::operator=(RpcReply&& other) noexcept {
+[[gnu::hot]] RpcReply& RpcReply::operator=(RpcReply&& other) noexcept {
   if (this == &other) return *this;
   if (client_ != nullptr) client_->state_->release(slot_);
   client_ = std::exchange(other.client_, nullptr);
@@ -30,7 +30,7 @@ RpcReply& RpcReply::operator=(RpcReply&& other) noexcept {
   return *this;
 }
 
-RpcReply::~RpcReply() {
+[[gnu::hot]] RpcReply::~RpcReply() {
   if (client_ != nullptr) client_->state_->release(slot_);
 }
 
@@ -75,19 +75,19 @@ Status RpcClient::attach(Connection& connection, const RemoteRegion& request_reg
   return {};
 }
 
-bool RpcClient::failed() const { return state_->failed; }
+[[gnu::hot]] bool RpcClient::failed() const { return state_->failed; }
 
 void RpcClient::on_notice(std::function<void()> noticed) { state_->noticed = std::move(noticed); }
 
-uint32_t RpcClient::max_request_bytes() const {
+[[gnu::hot]] uint32_t RpcClient::max_request_bytes() const {
   return state_->request_space.max_piece_bytes() - static_cast<uint32_t>(sizeof(RpcRequestHeader));
 }
 
-uint32_t RpcClient::max_reply_bytes() const {
+[[gnu::hot]] uint32_t RpcClient::max_reply_bytes() const {
   return state_->reply_space.max_piece_bytes() - static_cast<uint32_t>(sizeof(RpcReplyHeader));
 }
 
-void RpcClient::on_immediate(uint32_t immediate) { state_->on_reply(immediate); }
+[[gnu::hot]] void RpcClient::on_immediate(uint32_t immediate) { state_->on_reply(immediate); }
 
 void RpcClient::on_disconnect(const Error& why) {
   state_->fail_all(make_error(ErrorCode::kDisconnected, why.message));
@@ -111,7 +111,8 @@ RpcClient::State::~State() {
   }
 }
 
-Status RpcClient::State::check_sizes(size_t request_bytes, uint32_t reply_capacity) const {
+[[gnu::hot]] Status RpcClient::State::check_sizes(size_t request_bytes,
+                                                  uint32_t reply_capacity) const {
   if (request_bytes > self->max_request_bytes()) {
     return make_error(ErrorCode::kTooLarge, "a request of " + std::to_string(request_bytes) +
                                                 " bytes is over the limit of " +
@@ -151,7 +152,7 @@ base::Task<void> RpcClient::State::scan(base::Executor& executor, std::shared_pt
   }
 }
 
-bool RpcClient::State::on_tick() {
+[[gnu::hot]] bool RpcClient::State::on_tick() {
   ++tick;
   bool waiting = first_waiting != nullptr;
   const Error late = make_error(ErrorCode::kTimeout, "no answer within the call timeout");

@@ -19,7 +19,7 @@ bool parse_whole(std::string_view text, uint64_t& value) {
 
 }  // namespace
 
-Status check_key(std::string_view key) {
+[[gnu::hot]] Status check_key(std::string_view key) {
   if (key.size() - 1 < kMaxKeyBytes) [[likely]]
     return {};
   if (key.empty()) return make_error(ErrorCode::kInvalidArgument, "a key has at least one byte");
@@ -28,7 +28,7 @@ Status check_key(std::string_view key) {
                                               std::to_string(kMaxKeyBytes));
 }
 
-Status check_sizes(std::string_view key, std::string_view value) {
+[[gnu::hot]] Status check_sizes(std::string_view key, std::string_view value) {
   if (value.size() > kMaxValueBytes) [[unlikely]] {
     return make_error(ErrorCode::kTooLarge, "a value of " + std::to_string(value.size()) +
                                                 " bytes is over the limit of " +

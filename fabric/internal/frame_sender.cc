@@ -18,8 +18,8 @@ constexpr uint32_t kPageBytes = 4096;
 
 FrameSender::FrameSender(uint32_t channel) : channel_(channel) {}
 
-FrameSender::Entry& FrameSender::push(const FrameHeader& header, const std::byte* body,
-                                      uint32_t body_bytes, What what) {
+[[gnu::hot]] FrameSender::Entry& FrameSender::push(const FrameHeader& header, const std::byte* body,
+                                                   uint32_t body_bytes, What what) {
   PMSTORE_CHECK(size() < kCapacity, "requests and answers are counted before they are pushed");
   if (copied_ == size()) ++copied_;
   Entry& entry = entries_.push_back(Entry{header, body_bytes, what, body, nullptr, 0, 0, nullptr});
@@ -27,8 +27,8 @@ FrameSender::Entry& FrameSender::push(const FrameHeader& header, const std::byte
   return entry;
 }
 
-void FrameSender::push_request(const FrameHeader& header, const std::byte* body,
-                               uint32_t body_bytes) {
+[[gnu::hot]] void FrameSender::push_request(const FrameHeader& header, const std::byte* body,
+                                            uint32_t body_bytes) {
   const Entry& entry = push(header, body, body_bytes, What::kRequest);
   ++requests_;
   if (is_question(entry)) ++unsent_questions_;
@@ -47,7 +47,7 @@ void FrameSender::push_read_answer(const std::byte* source, uint32_t bytes,
   copy_answers();
 }
 
-void FrameSender::copy_answers() {
+[[gnu::hot]] void FrameSender::copy_answers() {
   for (; copied_ < size(); ++copied_) {
     Entry& entry = entries_[copied_];
     // The piece before must have left; and what remains waits for that of this one.
@@ -83,7 +83,7 @@ bool FrameSender::copy_piece(Entry& answer) {
   return true;
 }
 
-void FrameSender::push_done() {
+[[gnu::hot]] void FrameSender::push_done() {
   // One that has not begun to leave says it for both.
   const bool last_is_whole = size() > 1 || (size() == 1 && sent_ == 0);
   if (last_is_whole && entries_[size() - 1].header.kind == FrameKind::kDone) {
@@ -121,7 +121,7 @@ bool FrameSender::push_refusal(std::vector<std::byte> message, uint32_t channel)
   return true;
 }
 
-size_t FrameSender::gather(std::vector<iovec>& pieces, size_t max_pieces) {
+[[gnu::hot]] size_t FrameSender::gather(std::vector<iovec>& pieces, size_t max_pieces) {
   copy_answers();
   PMSTORE_CHECK(size() == 0 || copied_ > 0 || entries_[0].body_bytes > 0,
                 "nothing else is in the room when a READ is the first");
@@ -148,7 +148,7 @@ size_t FrameSender::gather(std::vector<iovec>& pieces, size_t max_pieces) {
   return wanted;
 }
 
-void FrameSender::count_sent(size_t bytes) {
+[[gnu::hot]] void FrameSender::count_sent(size_t bytes) {
   PMSTORE_CHECK(bytes <= gathered_, "only gathered bytes are sent");
   sent_ += bytes;
   while (size() > 0) {
@@ -167,7 +167,7 @@ void FrameSender::count_sent(size_t bytes) {
   }
 }
 
-void FrameSender::pop() {
+[[gnu::hot]] void FrameSender::pop() {
   PMSTORE_CHECK(size() > 0 && copied_ > 0, "only a whole entry leaves");
   const Entry& first = entries_[0];
   if (first.what == What::kRequest) --requests_;

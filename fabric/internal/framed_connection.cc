@@ -37,17 +37,17 @@ void FramedConnection::withdraw(const MemoryRegion& region) {
   tick_soon();
 }
 
-bool FramedConnection::needs_attention() const {
+[[gnu::hot]] bool FramedConnection::needs_attention() const {
   if (closed()) return false;
   return post_error_ || !expected_.empty() || !sender_->empty() || transport_needs_attention();
 }
 
-void FramedConnection::rest() {
+[[gnu::hot]] void FramedConnection::rest() {
   late_ = false;
   stuck_deadline_ns_ = 0;
 }
 
-bool FramedConnection::has_surplus() const {
+[[gnu::hot]] bool FramedConnection::has_surplus() const {
   return !closed() &&
          (moved_bytes_ > kFewBytes || expected_.has_surplus() || sender_->has_surplus());
 }
@@ -67,7 +67,7 @@ void FramedConnection::start_deadlines(uint64_t now_ns) {
   }
 }
 
-uint64_t FramedConnection::next_deadline_ns(uint64_t now_ns) {
+[[gnu::hot]] uint64_t FramedConnection::next_deadline_ns(uint64_t now_ns) {
   uint64_t next_ns = base::Poller::kNoEvent;
   if (!expected_.empty()) {
     start_deadlines(now_ns);

@@ -6,7 +6,7 @@ namespace pmstore::fabric::internal {
 
 namespace {
 
-FrameHeader header_of(const WorkRequest& request, bool answered) {
+[[gnu::hot]] FrameHeader header_of(const WorkRequest& request, bool answered) {
   FrameHeader header{};
   header.kind = request.op == OpCode::kRead             ? FrameKind::kRead
                 : request.op == OpCode::kWriteImmediate ? FrameKind::kWriteImmediate
@@ -21,7 +21,7 @@ FrameHeader header_of(const WorkRequest& request, bool answered) {
 
 }  // namespace
 
-Status FramedConnection::post(const Batch& batch, Completion* completion) {
+[[gnu::hot]] Status FramedConnection::post(const Batch& batch, Completion* completion) {
   if (closed() || post_error_) [[unlikely]] {
     return make_error(ErrorCode::kDisconnected, broken_ ? why_broken_.message : std::string());
   }
@@ -52,8 +52,8 @@ Status FramedConnection::post(const Batch& batch, Completion* completion) {
   return {};
 }
 
-bool FramedConnection::take_body(const FrameHeader& header, std::byte*& target,
-                                 const MemoryRegion*& region) {
+[[gnu::hot]] bool FramedConnection::take_body(const FrameHeader& header, std::byte*& target,
+                                              const MemoryRegion*& region) {
   if (post_error_) return false;
   if (!established_ && !accepted_) {
     fail_protocol("the peer sent a frame before its handshake was over");
@@ -84,7 +84,7 @@ bool FramedConnection::take_body(const FrameHeader& header, std::byte*& target,
   return true;
 }
 
-void FramedConnection::take(const FrameHeader& header) {
+[[gnu::hot]] void FramedConnection::take(const FrameHeader& header) {
   if (post_error_) return;
   switch (header.kind) {
     case FrameKind::kReadData:
@@ -113,7 +113,7 @@ void FramedConnection::take(const FrameHeader& header) {
   }
 }
 
-bool FramedConnection::may_answer() {
+[[gnu::hot]] bool FramedConnection::may_answer() {
   if (!established_ && !accepted_) [[unlikely]] {
     fail_protocol("the peer sent a frame before its handshake was over");
     return false;
@@ -140,7 +140,7 @@ void FramedConnection::serve_read(const FrameHeader& header) {
   frames_wait();
 }
 
-void FramedConnection::take_done(uint32_t count) {
+[[gnu::hot]] void FramedConnection::take_done(uint32_t count) {
   DestructionWatch watch(lifetime_);
   for (; count > 0; --count) {
     if (post_error_) return;
@@ -152,7 +152,7 @@ void FramedConnection::take_done(uint32_t count) {
   }
 }
 
-void FramedConnection::finish_first_expected() {
+[[gnu::hot]] void FramedConnection::finish_first_expected() {
   PMSTORE_CHECK(!expected_.empty(), "an answer belongs to a request");
   Completion* const completion = expected_[0].completion;
   expected_.pop_front();

@@ -18,7 +18,7 @@ PolledConnection::PolledConnection(PolledDevice& device)
 
 PolledConnection::~PolledConnection() { device_.remove(*this); }
 
-Status PolledConnection::check(const Batch& batch) {
+[[gnu::hot]] Status PolledConnection::check(const Batch& batch) {
   if (batch.empty()) {
     return make_error(ErrorCode::kInvalidArgument, "an empty batch would never complete");
   }
@@ -54,7 +54,7 @@ void PolledConnection::receive_control(std::vector<std::byte> message) {
 
 void PolledConnection::tick_soon() { device_.tick_soon(); }
 
-void PolledConnection::attend() {
+[[gnu::hot]] void PolledConnection::attend() {
   if (!attention_.listed) device_.attend(*this);
 }
 
@@ -63,7 +63,7 @@ void PolledConnection::tell_handshake() {
   if (watcher_ != nullptr) watcher_->on_handshake_news();
 }
 
-void PolledConnection::handle_immediate(uint32_t immediate) {
+[[gnu::hot]] void PolledConnection::handle_immediate(uint32_t immediate) {
   ++counters_.immediates_received;
   if (established_) [[likely]] {
     if (receiver_ != nullptr) receiver_->on_immediate(immediate);

@@ -55,12 +55,12 @@ void PolledDevice::remove(PolledConnection& connection) {
   if (connection.surplus_.listed) surplus_.remove(connection);
 }
 
-void PolledDevice::attend(PolledConnection& connection) {
+[[gnu::hot]] void PolledDevice::attend(PolledConnection& connection) {
   attentive_.push_back(connection);
   if (connection.surplus_.listed) surplus_.remove(connection);
 }
 
-void PolledDevice::let_rest(PolledConnection& connection, uint64_t now_ns) {
+[[gnu::hot]] void PolledDevice::let_rest(PolledConnection& connection, uint64_t now_ns) {
   attentive_.remove(connection);
   connection.rest();
   if (!connection.has_surplus()) return;
@@ -70,7 +70,7 @@ void PolledDevice::let_rest(PolledConnection& connection, uint64_t now_ns) {
 
 void PolledDevice::remove(HandshakeListener& listener) { std::erase(listeners_, &listener); }
 
-size_t PolledDevice::poll() {
+[[gnu::hot]] size_t PolledDevice::poll() {
   DestructionWatch watch(lifetime_);
   size_t handled = poll_queues();
   if (watch.destroyed()) return handled;
@@ -83,7 +83,7 @@ size_t PolledDevice::poll() {
   return handled + std::exchange(events_, 0);
 }
 
-bool PolledDevice::arm() {
+[[gnu::hot]] bool PolledDevice::arm() {
   if (next_tick_ns_ == 0) return false;
   const uint64_t now_ns = executor_.now_ns();
   uint64_t until_ns = kNoEvent;
@@ -101,12 +101,12 @@ bool PolledDevice::arm() {
   return true;
 }
 
-void PolledDevice::disarm() {
+[[gnu::hot]] void PolledDevice::disarm() {
   armed_until_ns_ = kNoEvent;
   polls_since_look_ = kLookNow;  // time has passed
 }
 
-void PolledDevice::tick() {
+[[gnu::hot]] void PolledDevice::tick() {
   const uint64_t now_ns = executor_.now_ns();
   if (now_ns < next_tick_ns_ &&
       (handshakes_ == 0 || now_ns + kTickNs - kHandshakeTickNs < next_tick_ns_)) {
@@ -123,7 +123,7 @@ void PolledDevice::tick() {
 }
 
 // Each is ticked once. Those that need attention from now on are behind the others.
-void PolledDevice::tick_connections(uint64_t now_ns) {
+[[gnu::hot]] void PolledDevice::tick_connections(uint64_t now_ns) {
   DestructionWatch watch(lifetime_);
   const uint64_t tick = ++ticks_;
   while (!watch.destroyed() && !attentive_.empty()) {

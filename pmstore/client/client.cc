@@ -101,8 +101,9 @@ Task<void> Client::close() {
 // ---- single operations ----
 
 template <typename Wanted>
-Task<Result<typename Wanted::Value>> Client::State::get(TableId table, std::string_view key,
-                                                        Wanted wanted) {
+[[gnu::hot]] Task<Result<typename Wanted::Value>> Client::State::get(TableId table,
+                                                                     std::string_view key,
+                                                                     Wanted wanted) {
   if (Status sizes = check_key(key); !sizes) co_return std::move(sizes.error());
   internal::SessionRef session = connector.session();
   if (!connector.may_begin()) {
@@ -117,10 +118,11 @@ Task<Result<typename Wanted::Value>> Client::State::get(TableId table, std::stri
   co_return wanted.give();
 }
 
-Task<Result<std::string>> Client::get(TableId table, std::string_view key) {
+[[gnu::hot]] Task<Result<std::string>> Client::get(TableId table, std::string_view key) {
   return state_->get(table, key, internal::GivesString{});
 }
-Task<Result<size_t>> Client::get(TableId table, std::string_view key, std::span<std::byte> into) {
+[[gnu::hot]] Task<Result<size_t>> Client::get(TableId table, std::string_view key,
+                                              std::span<std::byte> into) {
   return state_->get(table, key, internal::FillsBuffer{into});
 }
 
@@ -163,7 +165,7 @@ Task<Status> Client::State::get_in_turn(TableId table, std::span<const std::stri
   co_return Status{};
 }
 
-Task<Status> Client::put(TableId table, std::string_view key, std::string_view value) {
+[[gnu::hot]] Task<Status> Client::put(TableId table, std::string_view key, std::string_view value) {
   return internal::write_one(*this, state_->connector, state_->numbers, WriteKind::kPut, table, key,
                              value);
 }

@@ -44,7 +44,7 @@ base::Task<Status> name_frame(ClientSession& session, BucketEntry where) {
   co_return co_await fetch_frame(session, where.slot());
 }
 
-void plan_record(OpBuffer& buffer, ClientSession& session, BucketEntry where) {
+[[gnu::hot]] void plan_record(OpBuffer& buffer, ClientSession& session, BucketEntry where) {
   const SlotOffset slot = where.slot();
   buffer.batch.clear();
   buffer.batch.read(buffer.at(0, kSlotBytes[where.size_class()]), session.record_at(slot))
@@ -53,8 +53,8 @@ void plan_record(OpBuffer& buffer, ClientSession& session, BucketEntry where) {
 
 // What plan_record() has read. kAnother is as certain as kTheRecord: an unlocked word that shows
 // the same version as a whole record proves that this is what the slot held.
-Seen examine(const OpBuffer& buffer, BucketEntry where, TableId table, std::string_view key,
-             std::optional<RecordView>& record) {
+[[gnu::hot]] Seen examine(const OpBuffer& buffer, BucketEntry where, TableId table,
+                          std::string_view key, std::optional<RecordView>& record) {
   const LockWord word{buffer.word(kLockWord)};
   record = check_record({buffer.data, kSlotBytes[where.size_class()]}, where.slot());
   if (!record || word.is_locked() || word.version() != record->version()) return Seen::kBusy;
@@ -64,7 +64,8 @@ Seen examine(const OpBuffer& buffer, BucketEntry where, TableId table, std::stri
 
 // `sure`: the entry was still in the index when the record was read. A cached entry may be older
 // than its slab's present size class; what is certain then is only that the record fits its slot.
-Located found_at(BucketEntry where, bool sure, const RecordView& record, const ValueRoom& value) {
+[[gnu::hot]] Located found_at(BucketEntry where, bool sure, const RecordView& record,
+                              const ValueRoom& value) {
   value.take(record.value);
   Located located;
   located.found = true;
@@ -135,17 +136,17 @@ Error Reader::no_view_error() {
       "or open the pool as local:PATH with ClientOptions::local_discipline kCpu");
 }
 
-base::Answer<Result<Located>> Reader::locate(const SessionRef& session, TableId table,
-                                             std::string_view key, ValueRoom value) {
+[[gnu::hot]] base::Answer<Result<Located>> Reader::locate(const SessionRef& session, TableId table,
+                                                          std::string_view key, ValueRoom value) {
   if (session->in_process()) return locate_in_process(session, table, key, value);
   const KeyHash hash = hash_key(table, key);
   return session->one_sided_reads() ? locate_one_sided(session, table, key, hash, value)
                                     : locate_by_call(session, table, key, hash, value);
 }
 
-base::Task<Result<Located>> Reader::locate_one_sided(SessionRef session, TableId table,
-                                                     std::string_view key, KeyHash hash,
-                                                     ValueRoom value) {
+[[gnu::hot]] base::Task<Result<Located>> Reader::locate_one_sided(SessionRef session, TableId table,
+                                                                  std::string_view key,
+                                                                  KeyHash hash, ValueRoom value) {
   BucketEntry cached = cache_.find(hash, session->shard());
   // The leaves of an ordered table are the server's own.
   const bool misses_by_rpc = session->misses() == MissPath::kRpc || is_ordered(table);
@@ -222,12 +223,12 @@ namespace {
 constexpr uint32_t kUsualRoom = 4096 - sizeof(GetReply);
 
 // `where`: what the location cache says; perhaps nothing.
-uint32_t room_for(BucketEntry where) {
+[[gnu::hot]] uint32_t room_for(BucketEntry where) {
   if (!where.used() || where.size_class() >= kSizeClasses) return kUsualRoom;
   return std::clamp<uint32_t>(kSlotBytes[where.size_class()], kUsualRoom, kMaxValueBytes);
 }
 
-Located located_by(const GetReply& reply) {
+[[gnu::hot]] Located located_by(const GetReply& reply) {
   Located located;
   located.found = reply.found != FoundRecord::kNo;
   if (located.found) {
@@ -243,9 +244,9 @@ Located located_by(const GetReply& reply) {
 
 }  // namespace
 
-base::Task<Result<Located>> Reader::locate_by_call(SessionRef session, TableId table,
-                                                   std::string_view key, KeyHash hash,
-                                                   ValueRoom value) {
+[[gnu::hot]] base::Task<Result<Located>> Reader::locate_by_call(SessionRef session, TableId table,
+                                                                std::string_view key, KeyHash hash,
+                                                                ValueRoom value) {
   uint32_t room = room_for(cache_.find(hash, session->shard()));
   for (unsigned attempt = 1;; ++attempt) {
     const auto answer = co_await session->calls().get(table, key, room, value);

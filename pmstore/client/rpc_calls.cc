@@ -11,7 +11,8 @@
 namespace pmstore::internal {
 namespace {
 
-bool sane(TableId table, const GetReply& reply, uint32_t room, const ClientSession& session) {
+[[gnu::hot]] bool sane(TableId table, const GetReply& reply, uint32_t room,
+                       const ClientSession& session) {
   if (reply.found == FoundRecord::kNo) {
     const bool named = is_ordered(table) ? is_leaf_unit(reply.bucket) : reply.bucket < kMostBuckets;
     return reply.value_bytes == 0 && named;
@@ -32,13 +33,13 @@ RpcCalls::RpcCalls(ClientSession& session)
       scratch_bytes_(session.largest_commit_bytes()),
       scratch_(std::make_unique_for_overwrite<std::byte[]>(scratch_bytes_)) {}
 
-bool RpcCalls::connected() const {
+[[gnu::hot]] bool RpcCalls::connected() const {
   return !session_.connection().broken() && !session_.rpc().failed();
 }
 
 // ---- commit ----
 
-Result<std::span<const std::byte>> RpcCalls::lay_out(const CommitView& request) {
+[[gnu::hot]] Result<std::span<const std::byte>> RpcCalls::lay_out(const CommitView& request) {
   MessageWriter message({scratch_.get(), scratch_bytes_});
   message.put(session_.prefix());
   put_commit(message, request);
@@ -48,13 +49,14 @@ Result<std::span<const std::byte>> RpcCalls::lay_out(const CommitView& request) 
       "a transaction may take " + std::to_string(scratch_bytes_) + " bytes as a message; split it");
 }
 
-base::Answer<Status> RpcCalls::commit(const CommitView& request) {
+[[gnu::hot]] base::Answer<Status> RpcCalls::commit(const CommitView& request) {
   const auto message = lay_out(request);
   if (!message) return Status(message.error());
   return send_commit(*message, request.write_count > 0);
 }
 
-base::Task<Status> RpcCalls::send_commit(std::span<const std::byte> message, bool writes) {
+[[gnu::hot]] base::Task<Status> RpcCalls::send_commit(std::span<const std::byte> message,
+                                                      bool writes) {
   constexpr auto kMethod = static_cast<uint16_t>(Method::kCommit);
   const auto answer = co_await session_.rpc().call(kMethod, message, sizeof(CommitReply));
   if (!answer) co_return Error(answer.error());
@@ -68,13 +70,13 @@ base::Task<Status> RpcCalls::send_commit(std::span<const std::byte> message, boo
 
 // ---- get ----
 
-base::Answer<Result<GetReply>> RpcCalls::get(TableId table, std::string_view key, uint32_t room,
-                                             ValueRoom value) {
+[[gnu::hot]] base::Answer<Result<GetReply>> RpcCalls::get(TableId table, std::string_view key,
+                                                          uint32_t room, ValueRoom value) {
   return send_get(table, key, room, value);
 }
 
-base::Task<Result<GetReply>> RpcCalls::send_get(TableId table, std::string_view key, uint32_t room,
-                                                ValueRoom value) {
+[[gnu::hot]] base::Task<Result<GetReply>> RpcCalls::send_get(TableId table, std::string_view key,
+                                                             uint32_t room, ValueRoom value) {
   std::array<std::byte, sizeof(RequestPrefix) + sizeof(GetRequest) + kMaxKeyBytes> message_room;
   MessageWriter request(message_room);
   request.put(session_.prefix());

@@ -32,9 +32,10 @@ base::Task<Status> write_one_rnic(Client& client, WriteKind kind, TableId table,
 
 }  // namespace
 
-base::Task<Status> write_one(Client& client, Connector& connector, TransactionNumbers& numbers,
-                             WriteKind kind, TableId table, std::string_view key,
-                             std::string_view value) {
+[[gnu::hot]] base::Task<Status> write_one(Client& client, Connector& connector,
+                                          TransactionNumbers& numbers, WriteKind kind,
+                                          TableId table, std::string_view key,
+                                          std::string_view value) {
   if (Status sizes = check_sizes(key, value); !sizes) co_return std::move(sizes.error());
   SessionRef session = connector.session();
   if (!connector.may_begin()) {

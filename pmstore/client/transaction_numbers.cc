@@ -31,7 +31,7 @@ bool TransactionNumbers::is_running(TxId tx) const {
          std::find(running_.begin(), running_.end(), tx.sequence) != running_.end();
 }
 
-void TransactionNumbers::note_known() {
+[[gnu::hot]] void TransactionNumbers::note_known() {
   const uint64_t first = end_ - kSessionSequences;
   uint64_t oldest = next_;
   for (const auto* const open : {&running_, &held_, &doubtful_}) {
@@ -74,7 +74,7 @@ Error TransactionNumbers::commit_failure(TxId tx, ClientSession& session, Error 
   return open ? in_doubt(tx, session, why) : why;
 }
 
-TransactionNumbers::Running::~Running() {
+[[gnu::hot]] TransactionNumbers::Running::~Running() {
   std::vector<uint64_t>& running = numbers_.running_;
   const auto found = std::find(running.begin(), running.end(), sequence_);
   PMSTORE_CHECK(found != running.end(), "a running commit is in the list until it ends");

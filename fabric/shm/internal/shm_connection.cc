@@ -122,15 +122,15 @@ Status ShmConnection::send_control(std::vector<std::byte> message) {
   return sent;
 }
 
-void ShmConnection::on_ready(uint32_t) {
+[[gnu::hot]] void ShmConnection::on_ready(uint32_t) {
   socket_has_news_ = true;
   attend();
   tick_soon();
 }
 
-void ShmConnection::BellWatch::on_ready(uint32_t) { connection.shm_.wake(connection); }
+[[gnu::hot]] void ShmConnection::BellWatch::on_ready(uint32_t) { connection.shm_.wake(connection); }
 
-void ShmConnection::tick(uint64_t now_ns) {
+[[gnu::hot]] void ShmConnection::tick(uint64_t now_ns) {
   if (closed()) return;
   if (!connected_) return continue_connecting();
   if (post_error_) return fail(*post_error_);
@@ -142,7 +142,7 @@ void ShmConnection::tick(uint64_t now_ns) {
   if (std::optional<Error> why = overdue(now_ns)) fail(*why);
 }
 
-uint64_t ShmConnection::next_tick_ns(uint64_t now_ns) {
+[[gnu::hot]] uint64_t ShmConnection::next_tick_ns(uint64_t now_ns) {
   if (closed()) return base::Poller::kNoEvent;
   return connected_ ? next_deadline_ns(now_ns) : now_ns + kConnectingTickNs;
 }
@@ -180,7 +180,7 @@ void ShmConnection::fail_ended(RingEnd end) {
                                                 : "the peer closed the connection or died"));
 }
 
-bool ShmConnection::arm() {
+[[gnu::hot]] bool ShmConnection::arm() {
   PMSTORE_CHECK(!armed_, "each arm() is followed by a disarm()");
   if (!segment_ || post_error_) return true;
   armed_ = true;
@@ -191,14 +191,14 @@ bool ShmConnection::arm() {
   return !waits_for_room || (writer_.room() == 0 && !writer_.has_news());
 }
 
-void ShmConnection::disarm() {
+[[gnu::hot]] void ShmConnection::disarm() {
   if (!std::exchange(armed_, false)) return;
   PMSTORE_CHECK(segment_, "its words are cleared in the segment in which they were set");
   reader_.state().reader_sleeps.clear();
   writer_.state().writer_sleeps.clear();
 }
 
-bool ShmConnection::fall_asleep() {
+[[gnu::hot]] bool ShmConnection::fall_asleep() {
   if (!segment_ || post_error_ || has_to_send()) return false;
   if (arm()) return true;
   disarm();

@@ -14,7 +14,7 @@ using internal::FrameHeader;
 using internal::FrameKind;
 using internal::FrameSender;
 
-size_t ShmConnection::poll() {
+[[gnu::hot]] size_t ShmConnection::poll() {
   PMSTORE_CHECK(!armed_, "a sleeper's words are cleared before it looks: the peer would ring");
   if (!segment_ || post_error_) return 0;
   if (has_to_send()) send_frames();
@@ -26,15 +26,15 @@ size_t ShmConnection::poll() {
   return handled;
 }
 
-void ShmConnection::frames_are_ready() { shm_.wake(*this); }
+[[gnu::hot]] void ShmConnection::frames_are_ready() { shm_.wake(*this); }
 
-void ShmConnection::wake_peer(base::SleepFlag& flag) {
+[[gnu::hot]] void ShmConnection::wake_peer(base::SleepFlag& flag) {
   if (!flag.claim()) return;
   segment_->ring_peer();
   shm_.count_ring();
 }
 
-void ShmConnection::send_frames() {
+[[gnu::hot]] void ShmConnection::send_frames() {
   if (!segment_ || post_error_) return;
   if (!fill_ring()) [[unlikely]] {
     post_error_ = make_error(ErrorCode::kProtocol, "the peer has read what was not written");
@@ -49,7 +49,7 @@ void ShmConnection::send_frames() {
   wake_peer(writer_.state().reader_sleeps);
 }
 
-bool ShmConnection::answer_inline(const std::byte* source, uint32_t bytes) {
+[[gnu::hot]] bool ShmConnection::answer_inline(const std::byte* source, uint32_t bytes) {
   FrameHeader header{};
   header.kind = FrameKind::kReadData;
   header.bytes = bytes;
@@ -70,7 +70,7 @@ bool ShmConnection::answer_inline(const std::byte* source, uint32_t bytes) {
   return true;
 }
 
-bool ShmConnection::fill_ring() {
+[[gnu::hot]] bool ShmConnection::fill_ring() {
   // A ring's worth in a turn: a peer that takes as fast as this end writes does not delay others.
   for (size_t moved = 0; !sender_->empty() && moved < kRingBytes;) {
     if (writer_.room() == 0 && !writer_.has_news()) return true;
@@ -96,7 +96,7 @@ bool ShmConnection::fill_ring() {
   return true;
 }
 
-size_t ShmConnection::receive() {
+[[gnu::hot]] size_t ShmConnection::receive() {
   if (post_error_) return 0;
   // Before the look, which then finds all that was written before the end.
   const RingEnd end = reader_.end();
@@ -121,7 +121,7 @@ size_t ShmConnection::receive() {
   return handled + 1;
 }
 
-bool ShmConnection::take_one() {
+[[gnu::hot]] bool ShmConnection::take_one() {
   FrameHeader header;
   if (body_left_bytes_ > 0) {
     header = body_header_;
@@ -155,7 +155,7 @@ bool ShmConnection::take_one() {
   return true;
 }
 
-void ShmConnection::take_body_bytes() {
+[[gnu::hot]] void ShmConnection::take_body_bytes() {
   PMSTORE_CHECK(body_left_bytes_ == 0 || body_target_ != nullptr, "a body has a target");
   while (body_left_bytes_ > 0 && reader_.available() > 0) {
     const size_t bytes = std::min({size_t{body_left_bytes_}, reader_.available(), kPublishBytes});

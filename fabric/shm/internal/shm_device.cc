@@ -17,7 +17,7 @@ Result<std::unique_ptr<Listener>> ShmDevice::listen(const Uri& uri, Acceptor& ac
   return ShmListener::open(*this, uri, acceptor);
 }
 
-void ShmDevice::wake(ShmConnection& connection) {
+[[gnu::hot]] void ShmDevice::wake(ShmConnection& connection) {
   if (connection.awake.listed) return;
   connection.disarm();
   connection.quiet_polls = 0;
@@ -30,7 +30,7 @@ void ShmDevice::forget(ShmConnection& connection) {
   if (std::exchange(connection.asleep, false)) --asleep_;
 }
 
-size_t ShmDevice::poll_queues() {
+[[gnu::hot]] size_t ShmDevice::poll_queues() {
   // A busy executor looks seldom by itself.
   if (asleep_ > 0 && ++polls_ % kPollsPerLook == 0) executor_.look();
   size_t handled = 0;
@@ -51,7 +51,7 @@ size_t ShmDevice::poll_queues() {
   return handled;
 }
 
-bool ShmDevice::arm() {
+[[gnu::hot]] bool ShmDevice::arm() {
   if (!PolledDevice::arm()) return false;
   for (ShmConnection* at = awake_.front(); at != nullptr; at = awake_.next(*at)) {
     count_visit();
@@ -62,7 +62,7 @@ bool ShmDevice::arm() {
   return true;
 }
 
-void ShmDevice::disarm() {
+[[gnu::hot]] void ShmDevice::disarm() {
   for (ShmConnection* at = awake_.front(); at != nullptr; at = awake_.next(*at)) {
     count_visit();
     at->disarm();

@@ -45,7 +45,7 @@ void Multiplexer::start() {
   watched_ = true;
 }
 
-void Multiplexer::on_ready(uint32_t events) {
+[[gnu::hot]] void Multiplexer::on_ready(uint32_t events) {
   PMSTORE_CHECK(watched_ && !over_, "a socket that is closed is not watched any more");
   if ((events & EPOLLOUT) != 0) {
     PMSTORE_CHECK(watches_room_, "room is told of only while it is watched for");
@@ -204,7 +204,7 @@ void Multiplexer::break_all(const Error& why) {
   }
 }
 
-TcpConnection* Multiplexer::find(uint32_t channel) const {
+[[gnu::hot]] TcpConnection* Multiplexer::find(uint32_t channel) const {
   const auto found = connections_.find(channel);
   return found == connections_.end() ? nullptr : found->second;
 }

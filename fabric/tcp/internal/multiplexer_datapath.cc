@@ -21,7 +21,7 @@ namespace pmstore::fabric::tcp {
 using internal::carries_body;
 using internal::DestructionWatch;
 
-void Multiplexer::mark_ready(FrameSender& sender) {
+[[gnu::hot]] void Multiplexer::mark_ready(FrameSender& sender) {
   if (!sender.listed) {
     PMSTORE_CHECK(!sender.mid_frame(), "a sender in the middle of a frame stays listed");
     sender.listed = true;
@@ -30,7 +30,7 @@ void Multiplexer::mark_ready(FrameSender& sender) {
   if (!over_) set_.add_dirty(*this);
 }
 
-void Multiplexer::unlist(FrameSender& sender) {
+[[gnu::hot]] void Multiplexer::unlist(FrameSender& sender) {
   sender.listed = false;
   std::erase(ready_, &sender);
   if (leftover_.get() != &sender) return;
@@ -38,7 +38,7 @@ void Multiplexer::unlist(FrameSender& sender) {
   update_lists();
 }
 
-bool Multiplexer::send(int max_sends) {
+[[gnu::hot]] bool Multiplexer::send(int max_sends) {
   msghdr message;
   for (int sends = 0; prepare_send(message); ++sends) {
     if (sends == max_sends) return false;
@@ -55,7 +55,7 @@ void Multiplexer::unwatch_room() {
   if (watches_room_ && ready_.empty()) set_watches_room(false);
 }
 
-bool Multiplexer::prepare_send(msghdr& message) {
+[[gnu::hot]] bool Multiplexer::prepare_send(msghdr& message) {
   if (mute_ || !connected_ || over_ || ready_.empty()) return false;
   pieces_.clear();
   wanted_ = 0;
@@ -68,7 +68,7 @@ bool Multiplexer::prepare_send(msghdr& message) {
   return true;
 }
 
-bool Multiplexer::finish_send(ssize_t sent) {
+[[gnu::hot]] bool Multiplexer::finish_send(ssize_t sent) {
   PMSTORE_CHECK(asked_ > 0 && asked_ <= ready_.size(), "what is sent was prepared");
   const size_t asked = std::exchange(asked_, 0);
   if (sent == -EINTR) return false;
@@ -93,7 +93,7 @@ bool Multiplexer::finish_send(ssize_t sent) {
 }
 
 // Of the first `asked` of ready_, in order.
-void Multiplexer::count_sent(size_t sent, size_t asked) {
+[[gnu::hot]] void Multiplexer::count_sent(size_t sent, size_t asked) {
   const FrameSender* const front = ready_.front();
   for (size_t i = 0; i < asked && sent > 0; ++i) {
     const size_t own = std::min(sent, ready_[i]->gathered());
@@ -109,7 +109,7 @@ void Multiplexer::count_sent(size_t sent, size_t asked) {
   }
 }
 
-size_t Multiplexer::receive() {
+[[gnu::hot]] size_t Multiplexer::receive() {
   msghdr message;
   prepare_receive(message);
   const ssize_t got = into_body_ ? readv(socket_.fd(), message.msg_iov, 2)
@@ -118,7 +118,7 @@ size_t Multiplexer::receive() {
   return finish_receive(got < 0 ? -errno : got);
 }
 
-void Multiplexer::prepare_receive(msghdr& message) {
+[[gnu::hot]] void Multiplexer::prepare_receive(msghdr& message) {
   if (in_ == nullptr) {
     in_ = set_.take_room();
   } else if (in_begin_ > 0) {
@@ -135,7 +135,7 @@ void Multiplexer::prepare_receive(msghdr& message) {
   message.msg_iovlen = into_body_ ? 2 : 1;
 }
 
-size_t Multiplexer::finish_receive(ssize_t got) {
+[[gnu::hot]] size_t Multiplexer::finish_receive(ssize_t got) {
   if (got == -EAGAIN || got == -EWOULDBLOCK || got == -EINTR) {
     return_room();
     return 0;
@@ -152,7 +152,7 @@ size_t Multiplexer::finish_receive(ssize_t got) {
 }
 
 // The multiplexer may be over or destroyed afterwards.
-void Multiplexer::take_received(size_t bytes) {
+[[gnu::hot]] void Multiplexer::take_received(size_t bytes) {
   const size_t of_body = into_body_ ? std::min<size_t>(bytes, body_left_bytes_) : 0;
   in_end_ += bytes - of_body;
   if (of_body > 0) {
@@ -168,13 +168,13 @@ void Multiplexer::take_received(size_t bytes) {
   if (parsed != Parsed::kOver) return_room();
 }
 
-void Multiplexer::return_room() {
+[[gnu::hot]] void Multiplexer::return_room() {
   if (in_begin_ < in_end_) return;
   in_begin_ = in_end_ = 0;
   set_.return_room(std::move(in_));
 }
 
-Multiplexer::Parsed Multiplexer::parse_one() {
+[[gnu::hot]] Multiplexer::Parsed Multiplexer::parse_one() {
   const size_t available = in_end_ - in_begin_;
   if (body_left_bytes_ > 0) {
     if (body_connection_ != nullptr) return Parsed::kNeedsMore;
@@ -199,7 +199,7 @@ Multiplexer::Parsed Multiplexer::parse_one() {
   return take_frame(header);
 }
 
-Multiplexer::Parsed Multiplexer::take_frame(const FrameHeader& header) {
+[[gnu::hot]] Multiplexer::Parsed Multiplexer::take_frame(const FrameHeader& header) {
   const bool known = header.kind >= FrameKind::kWrite && header.kind <= FrameKind::kHandshake;
   const uint32_t limit = dialed_ ? last_channel_ : last_channel_ + kMaxPendingChannels;
   if (!known || header.channel == 0 || header.channel > limit) return protocol_error();
@@ -262,8 +262,10 @@ Multiplexer::Parsed Multiplexer::take_handshake(const FrameHeader& header) {
   return watch.destroyed() || over_ ? Parsed::kOver : Parsed::kFrame;
 }
 
-Multiplexer::Parsed Multiplexer::begin_body(const FrameHeader& header, TcpConnection* connection,
-                                            std::byte* target, const MemoryRegion* region) {
+[[gnu::hot]] Multiplexer::Parsed Multiplexer::begin_body(const FrameHeader& header,
+                                                         TcpConnection* connection,
+                                                         std::byte* target,
+                                                         const MemoryRegion* region) {
   PMSTORE_CHECK(body_left_bytes_ == 0, "bodies are received one after the other");
   body_header_ = header;
   body_connection_ = connection;
@@ -281,7 +283,7 @@ Multiplexer::Parsed Multiplexer::begin_body(const FrameHeader& header, TcpConnec
 }
 
 // The whole body of body_header_ is in its target.
-Multiplexer::Parsed Multiplexer::finish_body() {
+[[gnu::hot]] Multiplexer::Parsed Multiplexer::finish_body() {
   PMSTORE_CHECK(body_connection_ != nullptr && body_left_bytes_ == 0, "the body is complete");
   TcpConnection* const connection = std::exchange(body_connection_, nullptr);
   body_region_ = nullptr;

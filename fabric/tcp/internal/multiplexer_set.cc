@@ -51,7 +51,7 @@ MultiplexerSet::~MultiplexerSet() {
   multiplexers_.clear();
 }
 
-size_t MultiplexerSet::poll() {
+[[gnu::hot]] size_t MultiplexerSet::poll() {
   DestructionWatch watch(lifetime_);
   delete_ended();
   if (!batch_is_of_use_) batch_.reset();
@@ -67,7 +67,7 @@ size_t MultiplexerSet::poll() {
   return handled;
 }
 
-bool MultiplexerSet::arm() {
+[[gnu::hot]] bool MultiplexerSet::arm() {
   if (!readable_.empty()) return false;
   for (Multiplexer* multiplexer = dirty_.front(); multiplexer != nullptr;
        multiplexer = dirty_.next(*multiplexer)) {
@@ -86,7 +86,7 @@ Multiplexer& MultiplexerSet::own(std::unique_ptr<Multiplexer> multiplexer) {
   return *multiplexers_.emplace_back(std::move(multiplexer));
 }
 
-void MultiplexerSet::delete_ended() {
+[[gnu::hot]] void MultiplexerSet::delete_ended() {
   while (!ended_.empty()) {
     const size_t at = ended_.pop_front().owned_at;
     PMSTORE_CHECK(at < multiplexers_.size() && multiplexers_[at]->over(),
@@ -216,14 +216,14 @@ Status MultiplexerSet::may_serve() const {
                                                   remedy + ", or try later");
 }
 
-std::unique_ptr<std::byte[]> MultiplexerSet::take_room() {
+[[gnu::hot]] std::unique_ptr<std::byte[]> MultiplexerSet::take_room() {
   if (rooms_.empty()) return std::make_unique_for_overwrite<std::byte[]>(kRoomBytes);
   std::unique_ptr<std::byte[]> room = std::move(rooms_.back());
   rooms_.pop_back();
   return room;
 }
 
-void MultiplexerSet::return_room(std::unique_ptr<std::byte[]> room) {
+[[gnu::hot]] void MultiplexerSet::return_room(std::unique_ptr<std::byte[]> room) {
   if (room != nullptr && rooms_.size() < SocketBatch::kMaxCalls) rooms_.push_back(std::move(room));
 }
 
@@ -234,7 +234,7 @@ void MultiplexerSet::open_batch() {
   together_.reserve(SocketBatch::kMaxCalls);
 }
 
-void MultiplexerSet::flush_dirty() {
+[[gnu::hot]] void MultiplexerSet::flush_dirty() {
   if (SocketBatch* const many = batch(dirty_.size())) {
     return flush_dirty_together(*many);
   }
@@ -271,7 +271,7 @@ void MultiplexerSet::flush_dirty_together(SocketBatch& batch) {
   }
 }
 
-size_t MultiplexerSet::read_all() {
+[[gnu::hot]] size_t MultiplexerSet::read_all() {
   DestructionWatch watch(lifetime_);
   size_t handled = 0;
   while (!readable_.empty()) readable_.pop_front();
@@ -284,7 +284,7 @@ size_t MultiplexerSet::read_all() {
   return handled;
 }
 
-size_t MultiplexerSet::read_readable() {
+[[gnu::hot]] size_t MultiplexerSet::read_readable() {
   if (SocketBatch* const many = batch(readable_.size())) {
     return read_readable_together(*many);
   }

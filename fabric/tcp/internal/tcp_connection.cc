@@ -52,13 +52,13 @@ void TcpConnection::take_handshake(std::vector<std::byte> message) {
   receive_control(std::move(message));
 }
 
-uint64_t TcpConnection::next_tick_ns(uint64_t now_ns) {
+[[gnu::hot]] uint64_t TcpConnection::next_tick_ns(uint64_t now_ns) {
   if (closed()) return base::Poller::kNoEvent;
   if (!multiplexer_->connected()) return now_ns + kConnectingTickNs;
   return next_deadline_ns(now_ns);
 }
 
-void TcpConnection::tick(uint64_t now_ns) {
+[[gnu::hot]] void TcpConnection::tick(uint64_t now_ns) {
   if (closed()) return;
   if (!multiplexer_->connected()) return multiplexer_->continue_connecting();
   if (post_error_) return fail(*post_error_);
