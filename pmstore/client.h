@@ -79,6 +79,11 @@ struct ClientOptions {
   // Opens the client's device: a host of the modelled machine, whose servers have the addresses
   // local:NAME. nullptr: this machine. Outlives the client.
   fabric::DeviceOpener* devices = nullptr;
+  // The server at the address to connect to, where it is in this process and on the client's
+  // executor: under lock discipline cpu the client calls it for transactions and reads, as one of
+  // local:PATH does, and sends no messages for them. It may end before the client: its session has
+  // ended then.
+  Server* server = nullptr;
 };
 
 namespace internal {

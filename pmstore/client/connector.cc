@@ -63,8 +63,9 @@ base::Task<Status> Connector::connect_once() {
   const fabric::Uri server = embedded_ == nullptr ? uri_ : embedded_->uri;
   auto opened = co_await ClientSession::open(device_, book_, server, session_options);
   if (!opened) co_return std::move(opened.error());
-  if (embedded_ != nullptr) {
-    auto calls = embedded_->calls_of(numbers_.client(), numbers_.known_through());
+  Server* const in_process = embedded_ == nullptr ? options_.server : embedded_->server.get();
+  if (in_process != nullptr) {
+    auto calls = Embedded::calls_of(*in_process, numbers_.client(), numbers_.known_through());
     if (calls != nullptr) (*opened)->call_directly(std::move(calls));
   }
   const ServerHello& hello = (*opened)->hello();

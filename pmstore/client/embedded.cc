@@ -19,9 +19,9 @@ base::Task<Result<std::unique_ptr<Embedded>>> Embedded::open(Executor& executor,
   co_return std::move(embedded);
 }
 
-std::unique_ptr<StoreCalls> Embedded::calls_of(
-    ClientId client, std::shared_ptr<const uint64_t> known_through) const {
-  return server->direct_calls(client, std::move(known_through));
+std::unique_ptr<StoreCalls> Embedded::calls_of(Server& server, ClientId client,
+                                               std::shared_ptr<const uint64_t> known_through) {
+  return server.direct_calls(client, std::move(known_through));
 }
 
 }  // namespace pmstore::internal

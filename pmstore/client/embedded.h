@@ -22,10 +22,10 @@ struct Embedded {
   // open_pool() and Server::start().
   static base::Task<Result<std::unique_ptr<Embedded>>> open(Executor& executor, std::string path,
                                                             ClientOptions options);
-  // How the client with a session calls the server; nullptr when it has none, and under lock
-  // discipline rnic, where it works as on a network.
-  std::unique_ptr<StoreCalls> calls_of(ClientId client,
-                                       std::shared_ptr<const uint64_t> known_through) const;
+  // How the client with a session calls a server in its process; nullptr when it has none, and
+  // under lock discipline rnic, where it works as on a network.
+  static std::unique_ptr<StoreCalls> calls_of(Server& server, ClientId client,
+                                              std::shared_ptr<const uint64_t> known_through);
 };
 
 }  // namespace pmstore::internal

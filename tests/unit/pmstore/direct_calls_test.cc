@@ -45,11 +45,7 @@ class DirectCallsTest : public testing::ClientFixture {
   }
 
   std::unique_ptr<StoreCalls> calls_of(uint64_t number) {
-    internal::Embedded embedded;
-    embedded.server = std::move(server_);
-    auto calls = embedded.calls_of(numbered::id_of(number), known_);
-    server_ = std::move(embedded.server);
-    return calls;
+    return internal::Embedded::calls_of(*server_, numbered::id_of(number), known_);
   }
   Task<Status> put(std::string key, std::string value) {
     const internal::CommitWrite write{WriteKind::kPut, table_, 0, 0, key, value};
