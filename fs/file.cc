@@ -50,6 +50,10 @@ base::Task<PosixStatus> File::State::flush() {
 
 base::Task<void> FileSystem::State::close_later(Ino ino) {
   delegated.closed(ino);
+  return tell_closed(ino);
+}
+
+base::Task<void> FileSystem::State::tell_closed(Ino ino) {
   Call request(FilesMethod::kClose, true, 0);
   request.put(InoRequest{raw(ino)});
   request.gives_up = true;
@@ -101,16 +105,18 @@ base::Task<PosixResult<uint64_t>> File::pread(std::span<std::byte> into, uint64_
   co_return *got;
 }
 
-void File::mark_read() {
+bool File::mark_read() {
   FileSystem::State& system = *state_->system;
-  if (!system.options.atime || state_->closed || (state_->opened.flags & O_NOATIME) != 0) return;
+  const bool keeps_time = system.options.atime && (state_->opened.flags & O_NOATIME) == 0;
+  if (!keeps_time || state_->closed) return false;
   Attributes& known = state_->attributes;
   if (const Attributes* const heard = system.delegated.find(known.ino)) state_->note(*heard);
   const uint64_t now_ns = state_->server_ns + (system.executor.now_ns() - state_->opened_ns);
-  if (!state_->written && !is_atime_due(known, now_ns)) return;
+  if (!state_->written && !is_atime_due(known, now_ns)) return false;
   state_->written = false;
   known.atime_ns = now_ns;
   system.io->read_later(known.ino);
+  return true;
 }
 
 base::Task<PosixResult<uint64_t>> File::pwrite(std::span<const std::byte> bytes, uint64_t offset,
@@ -204,16 +210,9 @@ base::Task<PosixStatus> File::close() {
   if (!system->closed) give_up_flock();
   system->link->remove_open(state_->opened);
   system->delegated.closed(state_->opened.ino);
-  if (system->closed || state_->opened.lost) co_return std::move(flushed);
-  internal::FilesCall request(FilesMethod::kClose, true, 0);
-  request.put(InoRequest{raw(state_->opened.ino)});
-  request.gives_up = true;
-  bool forgotten = false;
-  PosixStatus done = co_await system->ask(std::move(request), &forgotten);
-  // A server that has forgotten this client was not told of the file again.
-  if (!done && forgotten && done.number() == EBADF) done = PosixStatus{};
-  if (!flushed) co_return std::move(flushed);
-  co_return std::move(done);
+  // Sent before this client's next call. What the server answers changes nothing for the program.
+  if (!system->closed && !state_->opened.lost) system->run(system->tell_closed(state_->opened.ino));
+  co_return std::move(flushed);
 }
 
 }  // namespace pmstore::fs

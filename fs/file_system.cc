@@ -292,8 +292,8 @@ base::Executor& FileSystem::executor() { return state_->executor; }
 
 void FileSystem::set_cache(FileCache* cache) { state_->cache = cache; }
 
-const Attributes* FileSystem::delegated(Ino ino) const {
-  if (state_->closed || !state_->link->is_sure()) return nullptr;
+const Attributes* FileSystem::delegated(Ino ino, uint64_t for_ns) const {
+  if (state_->closed || !state_->link->is_sure(for_ns)) return nullptr;
   return state_->delegated.find(ino);
 }
 
@@ -303,14 +303,21 @@ base::Task<PosixResult<std::unique_ptr<File>>> FileSystem::create(const Caller& 
                                                                   std::string_view name,
                                                                   const NewFile& file, int flags) {
   if (too_long(name)) co_return PosixError(ENAMETOOLONG);
+  co_return co_await state_->create(FilesMethod::kMake, caller, parent, name, file, flags);
+}
+
+base::Task<PosixResult<std::unique_ptr<File>>> FileSystem::State::create(
+    FilesMethod method, const Caller& caller, Ino parent, std::string_view name,
+    const NewFile& file, int flags) {
   NewFile wanted = file;
   wanted.type = FileType::kRegular;
   wanted.exclusive = file.exclusive || (flags & O_EXCL) != 0;
   wanted.open_flags = flags;
   bool doubt = false;
-  const auto made = co_await state_->ask_open(state_->make_call(caller, parent, name, wanted, true),
-                                              flags, &doubt);
-  if (made) co_return state_->opened_file(*made, flags);
+  FilesCall request = make_call(caller, parent, name, wanted, true);
+  request.method = method;
+  const auto made = co_await ask_open(std::move(request), flags, &doubt);
+  if (made) co_return opened_file(*made, flags);
   if (doubt && made.number() == EEXIST) co_return work_in_doubt("what is there");
   co_return PosixError(made.error());
 }

@@ -156,8 +156,9 @@ class FileSystem {
   void set_cache(FileCache* cache);
   // What is cached of the file is valid now, and its attributes are these, but for times and links.
   // Ask before each use of the cache. nullptr: the file is not delegated (any more), or the server
-  // was not heard of for a lease.
-  const Attributes* delegated(Ino ino) const;
+  // was not heard of for a lease, or will not have been in `for_ns`. A cache that forget() reaches
+  // at once may be used for so long without asking.
+  const Attributes* delegated(Ino ino, uint64_t for_ns = 0) const;
 
   uint64_t identity() const;
   // The sum over all connections that this client has made.
@@ -196,8 +197,9 @@ class File {
   // Durable on return: what this client has written to the file by any descriptor. EIO, once for
   // each descriptor: a data server was started again meanwhile, and may have lost a part of it.
   base::Task<PosixStatus> fsync();
-  // It was read, by pread() or otherwise; pread() says so itself.
-  void mark_read();
+  // It was read, by pread() or otherwise; pread() says so itself. True: that changes the time of
+  // access, of which the server hears later, or when it is asked for the attributes.
+  bool mark_read();
   base::Task<PosixResult<Attributes>> truncate(uint64_t size);
   base::Task<PosixResult<Attributes>> allocate(AllocateMode mode, uint64_t offset, uint64_t bytes);
   // For those who place computation: where the data lies.

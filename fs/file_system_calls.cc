@@ -25,6 +25,21 @@ FilesCall name_call(FilesMethod method, const Caller& caller, Ino parent, std::s
   return request;
 }
 
+FilesCall rename_call(FilesMethod method, const Caller& caller, Ino from, std::string_view name,
+                      Ino to, std::string_view new_name, RenameMode mode) {
+  FilesCall request(method, true, 0);
+  request.caller = caller;
+  request.may_be_repeated_in_doubt = mode != RenameMode::kExchange;
+  RenameRequest asked;
+  asked.from = raw(from);
+  asked.to = raw(to);
+  asked.name_bytes = static_cast<uint16_t>(name.size());
+  asked.new_name_bytes = static_cast<uint16_t>(new_name.size());
+  asked.mode = mode;
+  request.put(asked).put_name(name).put_name(new_name);
+  return request;
+}
+
 FilesCall ino_call(FilesMethod method, Ino ino, bool changes, uint32_t reply_bytes) {
   FilesCall request(method, changes, reply_bytes);
   request.put(InoRequest{raw(ino)});
@@ -157,23 +172,41 @@ base::Task<PosixStatus> FileSystem::remove_directory(const Caller& caller, Ino p
 base::Task<PosixStatus> FileSystem::rename(const Caller& caller, Ino from, std::string_view name,
                                            Ino to, std::string_view new_name, RenameMode mode) {
   if (too_long(name) || too_long(new_name)) co_return PosixError(ENAMETOOLONG);
-  FilesCall request(FilesMethod::kRename, true, 0);
-  request.caller = caller;
-  request.may_be_repeated_in_doubt = mode != RenameMode::kExchange;
-  RenameRequest asked;
-  asked.from = raw(from);
-  asked.to = raw(to);
-  asked.name_bytes = static_cast<uint16_t>(name.size());
-  asked.new_name_bytes = static_cast<uint16_t>(new_name.size());
-  asked.mode = mode;
-  request.put(asked).put_name(name).put_name(new_name);
   bool doubt = false;
-  auto done = co_await state_->ask(std::move(request), &doubt);
+  auto done = co_await state_->ask(
+      rename_call(FilesMethod::kRename, caller, from, name, to, new_name, mode), &doubt);
   if (done || !doubt || done.number() != ENOENT) co_return std::move(done);
   // The first try may have moved it.
   const auto there = co_await lookup(caller, to, new_name);
   if (there) co_return PosixStatus{};
   co_return std::move(done);
+}
+
+// ---- the same of whole paths ----
+
+base::Task<PosixResult<Attributes>> FileSystem::State::make_at(std::string_view path,
+                                                               const NewFile& file) {
+  Call request = make_call(options.caller, kRootIno, path, file, false);
+  request.method = FilesMethod::kMakeAt;
+  bool doubt = false;
+  auto made = co_await ask_attributes(std::move(request), &doubt);
+  if (!made && doubt && made.number() == EEXIST) co_return work_in_doubt("what is there");
+  co_return std::move(made);
+}
+
+base::Task<PosixStatus> FileSystem::State::remove_at(std::string_view path) {
+  bool doubt = false;
+  auto done = co_await ask(
+      name_call(FilesMethod::kRemoveAt, options.caller, kRootIno, path, true, 0), &doubt);
+  if (!done && doubt && done.number() == ENOENT) co_return PosixStatus{};
+  co_return std::move(done);
+}
+
+base::Task<PosixStatus> FileSystem::State::rename_at(std::string_view from, std::string_view to,
+                                                     RenameMode mode, bool* in_doubt) {
+  return ask(
+      rename_call(FilesMethod::kRenameAt, options.caller, kRootIno, from, kRootIno, to, mode),
+      in_doubt);
 }
 
 base::Task<PosixResult<std::string>> FileSystem::read_link(Ino ino) {

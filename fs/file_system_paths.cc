@@ -142,6 +142,21 @@ class Walk {
   Place place_;
 };
 
+// The path from the root as the server takes it, where its last name is one of a directory. Of what
+// else there is the client walks the path.
+std::optional<std::string> plain_path(std::string_view path) {
+  if (!check_path(path) || path.back() == '/') return std::nullopt;
+  std::deque<std::string> names;
+  put_before(path, names);
+  if (names.empty() || names.size() > kMaxWalkedNames || is_dots(names.back())) return std::nullopt;
+  std::string plain;
+  for (const std::string& name : names) {
+    if (!plain.empty()) plain += '/';
+    plain += name;
+  }
+  return plain;
+}
+
 struct Places {
   Place existing;
   Place other;
@@ -190,6 +205,18 @@ base::Task<PosixResult<std::unique_ptr<File>>> FileSystem::open(std::string_view
                                                                 uint16_t mode) {
   const Caller& caller = state_->options.caller;
   const bool exclusive = (flags & O_CREAT) != 0 && (flags & O_EXCL) != 0;
+  NewFile file;
+  file.mode = mode;
+  file.exclusive = exclusive;
+  const auto plain = (flags & O_CREAT) != 0 ? plain_path(path) : std::nullopt;
+  if (plain && (flags & O_DIRECTORY) == 0) {
+    auto made =
+        co_await state_->create(FilesMethod::kMakeAt, caller, kRootIno, *plain, file, flags);
+    const int why = made ? 0 : made.number();
+    // What is there, and is no regular file, may be a symlink that is to be followed.
+    const bool is_other = !exclusive && (why == EEXIST || why == EISDIR);
+    if (why != kWalkFirst && !is_other) co_return std::move(made);
+  }
   const bool follow = !exclusive && (flags & O_NOFOLLOW) == 0;
   Walk walk(*this, caller);
   auto place = co_await walk.to(path, follow);
@@ -204,9 +231,6 @@ base::Task<PosixResult<std::unique_ptr<File>>> FileSystem::open(std::string_view
   }
   if ((flags & O_CREAT) == 0) co_return PosixError(ENOENT);
   if (place->must_be_directory) co_return PosixError(EISDIR);
-  NewFile file;
-  file.mode = mode;
-  file.exclusive = exclusive;
   co_return co_await create(caller, place->parent, place->name, file, flags);
 }
 
@@ -216,12 +240,17 @@ base::Task<PosixStatus> FileSystem::make_directory(std::string_view path, uint16
   // With a slash at its end it is the same name.
   const size_t end = path.find_last_not_of('/');
   if (end != std::string_view::npos) path = path.substr(0, end + 1);
-  auto place = co_await walk.to(path, false);
-  if (!place) co_return PosixError(place.error());
-  if (place->found) co_return PosixError(EEXIST);
   NewFile file;
   file.type = FileType::kDirectory;
   file.mode = mode;
+  if (const auto plain = plain_path(path)) {
+    const auto made = co_await state_->make_at(*plain, file);
+    if (made) co_return PosixStatus{};
+    if (made.number() != kWalkFirst) co_return PosixError(made.error());
+  }
+  auto place = co_await walk.to(path, false);
+  if (!place) co_return PosixError(place.error());
+  if (place->found) co_return PosixError(EEXIST);
   const auto made = co_await make(caller, place->parent, place->name, file);
   if (!made) co_return PosixError(made.error());
   co_return PosixStatus{};
@@ -229,6 +258,10 @@ base::Task<PosixStatus> FileSystem::make_directory(std::string_view path, uint16
 
 base::Task<PosixStatus> FileSystem::remove(std::string_view path) {
   const Caller& caller = state_->options.caller;
+  if (const auto plain = plain_path(path)) {
+    PosixStatus removed = co_await state_->remove_at(*plain);
+    if (removed || removed.number() != kWalkFirst) co_return std::move(removed);
+  }
   Walk walk(*this, caller);
   auto place = co_await walk.to(path, false);
   if (!place) co_return PosixError(place.error());
@@ -243,6 +276,16 @@ base::Task<PosixStatus> FileSystem::remove(std::string_view path) {
 base::Task<PosixStatus> FileSystem::rename(std::string_view from, std::string_view to,
                                            RenameMode mode) {
   const Caller& caller = state_->options.caller;
+  const auto plain_from = plain_path(from);
+  const auto plain_to = plain_path(to);
+  if (plain_from && plain_to) {
+    bool doubt = false;
+    PosixStatus renamed = co_await state_->rename_at(*plain_from, *plain_to, mode, &doubt);
+    // The first try may have moved it.
+    const bool is_gone = doubt && !renamed && renamed.number() == ENOENT;
+    if (is_gone && co_await stat(to, false)) co_return PosixStatus{};
+    if (renamed || renamed.number() != kWalkFirst) co_return std::move(renamed);
+  }
   const auto places = co_await walk_both(*this, caller, from, to);
   if (!places) co_return PosixError(places.error());
   const Place& source = places->existing;

@@ -114,6 +114,11 @@ enum class FilesMethod : uint16_t {
   // has no number, so other requests do not wait for its answer: a repetition finds the lock taken.
   kAwaitLock = 0x0324,
   kPublish = 0x0326,  // PublishRequest -> attributes; EAGAIN: the room is another one by now
+  // As kMake; kUnlink or kRemoveDirectory, as what is there; kRename. Each name is a path from its
+  // directory, which the server walks. kWalkFirst: it cannot.
+  kMakeAt = 0x0327,
+  kRemoveAt = 0x0328,
+  kRenameAt = 0x0329,
 };
 
 struct InoRequest {
@@ -424,6 +429,9 @@ static_assert(sizeof(NewsReply) == 24);
 // The error of a kSetAttributes that was not executed, since others may still use what they have
 // cached: kAwaitOpen, as for writing, then again.
 inline constexpr int kCachedElsewhere = EINPROGRESS;
+// Of a method with paths: one has a symlink on its way, more names than a walk takes, or no name at
+// its end. Nothing was done: the client walks the path itself.
+inline constexpr int kWalkFirst = EALREADY;
 
 struct OpenReply {
   uint64_t news = 0;    // the newest when the request arrived

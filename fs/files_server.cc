@@ -142,6 +142,7 @@ base::Task<Status> FilesServer::State::open_names(Server& server, FilesServerOpt
   connecting.devices = options.devices;
   // It stays as long as the server does: what it could READ would never be given back.
   connecting.one_sided_reads = false;
+  connecting.server = &server;
   PMSTORE_CO_TRY(client, co_await Client::connect(executor, at, connecting));
   DataServersOptions data_servers;
   data_servers.devices = options.devices;
@@ -223,11 +224,12 @@ std::string FilesServer::State::stat_json() const {
   return fmt::format(
       R"({{"identity": {}, "area_bytes": {}, "free_bytes": {}, "sessions_total": {}, )"
       R"("clients": {}, "calls": {}, "repeated": {}, "news": {}, "recalls": {}, "deaf": {}, )"
-      R"("malformed": {}, "data_sessions": {}, "stale_writes": {}, "fenced": {}}})",
+      R"("malformed": {}, "data_sessions": {}, "stale_writes": {}, "fenced": {}, )"
+      R"("store_messages": {}}})",
       names == nullptr ? 0 : names->identity(), all->total_bytes(), all->free_bytes(),
       counters.sessions, counters.clients, counters.calls, counters.repeated, counters.news,
       counters.recalls, counters.deaf, counters.malformed, data->sessions(), data->stale_writes(),
-      fenced);
+      fenced, client == nullptr ? 0 : client->counters().server_messages);
 }
 
 }  // namespace pmstore::fs

@@ -41,6 +41,15 @@ struct FileSystem::State final : internal::FilesLink::Host,
   base::Task<PosixResult<Attributes>> change(Call request, Ino ino);
   Call make_call(const Caller& caller, Ino parent, std::string_view name, const NewFile& file,
                  bool open) const;
+  // kMake or kMakeAt, of a regular file that is opened.
+  base::Task<PosixResult<std::unique_ptr<File>>> create(FilesMethod method, const Caller& caller,
+                                                        Ino parent, std::string_view name,
+                                                        const NewFile& file, int flags);
+  // The same of whole paths, from the root, by one message each. kWalkFirst: nothing was done.
+  base::Task<PosixResult<Attributes>> make_at(std::string_view path, const NewFile& file);
+  base::Task<PosixStatus> remove_at(std::string_view path);
+  base::Task<PosixStatus> rename_at(std::string_view from, std::string_view to, RenameMode mode,
+                                    bool* in_doubt);
   // A request that opens a file. When its caller is destroyed meanwhile, the file is closed again.
   struct Opened {
     Attributes attributes;
@@ -53,7 +62,10 @@ struct FileSystem::State final : internal::FilesLink::Host,
   base::Task<PosixResult<Opened>> ask_open(Call request, int flags, bool* in_doubt = nullptr);
   // Of a file that the server has just opened for this client.
   std::unique_ptr<File> opened_file(const Opened& opened, int flags);
-  // Nobody waits for it.
+  // A task for run(): the file is closed there. When the server is away, it hears of it with the
+  // next session.
+  base::Task<void> tell_closed(Ino ino);
+  // The same of a file whose delegation has not ended here.
   base::Task<void> close_later(Ino ino);
   // A background task of this state.
   void run(base::Task<void> task);

@@ -40,11 +40,14 @@ base::Task<PosixStatus> FilesCalls::execute(const FilesRequest& request, Writer&
     case FilesMethod::kGetAttributes: co_return co_await attributes(request, reply);
     case FilesMethod::kSetAttributes: co_return co_await set_attributes(request, reply);
     case FilesMethod::kAccess: co_return co_await access(request);
-    case FilesMethod::kMake: co_return co_await make(request, reply);
+    case FilesMethod::kMake:
+    case FilesMethod::kMakeAt: co_return co_await make(request, reply);
     case FilesMethod::kLink: co_return co_await link(request, reply);
     case FilesMethod::kUnlink:
     case FilesMethod::kRemoveDirectory: co_return co_await remove(request);
     case FilesMethod::kRename: co_return co_await rename(request);
+    case FilesMethod::kRemoveAt: co_return co_await remove_at(request);
+    case FilesMethod::kRenameAt: co_return co_await rename_at(request);
     case FilesMethod::kReadLink: co_return co_await read_link(request, reply);
     case FilesMethod::kReadDirectory: co_return co_await read_directory(request, reply);
     case FilesMethod::kParentOf: co_return co_await parent_of(request, reply);

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "base/executor.h"
 #include "base/task.h"
@@ -74,7 +75,16 @@ class FilesCalls {
   base::Task<PosixStatus> make(const FilesRequest& request, Writer& reply);
   base::Task<PosixStatus> link(const FilesRequest& request, Writer& reply);
   base::Task<PosixStatus> remove(const FilesRequest& request);
+  base::Task<PosixStatus> remove_at(const FilesRequest& request);
   base::Task<PosixStatus> rename(const FilesRequest& request);
+  base::Task<PosixStatus> rename_at(const FilesRequest& request);
+  // A name and the directory that it is in.
+  struct NamePlace {
+    Ino parent{};
+    std::string name;
+  };
+  // The end of a path. kWalkFirst; errors of Namespace::walk().
+  base::Task<PosixResult<NamePlace>> end_of_path(const Caller& caller, Ino start, std::string path);
   base::Task<PosixStatus> read_link(const FilesRequest& request, Writer& reply);
   base::Task<PosixStatus> read_directory(const FilesRequest& request, Writer& reply);
   base::Task<PosixStatus> parent_of(const FilesRequest& request, Writer& reply);

@@ -18,10 +18,12 @@ bool may_write(int flags) { return (flags & O_ACCMODE) != O_RDONLY || (flags & O
 base::Task<PosixStatus> FilesCalls::make(const FilesRequest& request, Writer& reply) {
   Reader reader(request.body);
   const auto asked = reader.get<MakeRequest>();
-  const std::string name(reader.get_bytes(asked.name_bytes));
+  NamePlace at{Ino{asked.parent}, std::string(reader.get_bytes(asked.name_bytes))};
   const std::string target(reader.get_bytes(asked.target_bytes));
   if (!reader.complete() || !is_known(asked.type)) co_return malformed();
-  const Ino parent{asked.parent};
+  if (request.method == FilesMethod::kMakeAt) {
+    PMSTORE_CO_TRY(at, co_await end_of_path(request.caller, at.parent, std::move(at.name)));
+  }
   NewFile file;
   file.type = asked.type;
   file.mode = asked.mode;
@@ -34,11 +36,11 @@ base::Task<PosixStatus> FilesCalls::make(const FilesRequest& request, Writer& re
   if (asked.open != 0) {
     open_for = request.owner;
     if (!file.exclusive && in_grace()) {
-      const auto there = co_await names_.lookup(request.caller, parent, name);
+      const auto there = co_await names_.lookup(request.caller, at.parent, at.name);
       is_new = !there && there.number() == ENOENT;
     }
   }
-  const auto made = co_await names_.make(request.caller, parent, name, file, open_for);
+  const auto made = co_await names_.make(request.caller, at.parent, at.name, file, open_for);
   if (!made) co_return PosixError(made.error());
   if (asked.open != 0) {
     co_return co_await finish_open(request, *made, may_write(asked.open_flags), asked.caches != 0,

@@ -130,8 +130,8 @@ class FilesLink final : public service::Reconnector::Target {
   // Through which news delegations were revoked.
   uint64_t revoked() const { return revoked_; }
   // By this client's clock, the server has not forgotten it, and has recalled nothing that this
-  // client has not heard of.
-  bool is_sure() const { return executor_.now_ns() < sure_until_ns_; }
+  // client has not heard of; nor will it have forgotten it within `for_ns`.
+  bool is_sure(uint64_t for_ns = 0) const { return executor_.now_ns() + for_ns < sure_until_ns_; }
   // By this client's clock, the server knows it: so its locks and maps are its own.
   bool is_known() const { return executor_.now_ns() < known_until_ns_; }
   // Asks the server, which takes as long as any call. Errors of call().

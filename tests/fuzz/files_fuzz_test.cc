@@ -51,6 +51,8 @@ std::vector<Sample> samples(uint64_t directory, uint64_t file) {
   regular.parent = directory;
   regular.name_bytes = 1;
   regular.type = FileType::kRegular;
+  MakeRequest at = regular;
+  at.name_bytes = 8;
   return {
       {FilesMethod::kLookup, request_of(NameRequest{directory, 4, {}}, "file")},
       {FilesMethod::kWalk, request_of(WalkRequest{directory, 12, 0, {}}, "../d/./file/")},
@@ -65,6 +67,11 @@ std::vector<Sample> samples(uint64_t directory, uint64_t file) {
       {FilesMethod::kRemoveDirectory, request_of(NameRequest{directory, 4, {}}, "file")},
       {FilesMethod::kRename,
        request_of(RenameRequest{directory, directory, 1, 2, RenameMode::kReplace, {}}, "rr2")},
+      {FilesMethod::kMakeAt, request_of(at, "../d/./r")},
+      {FilesMethod::kRemoveAt, request_of(NameRequest{directory, 7, {}}, "../d/ln")},
+      {FilesMethod::kRenameAt,
+       request_of(RenameRequest{directory, directory, 6, 4, RenameMode::kReplace, {}},
+                  "../d/r./r2")},
       {FilesMethod::kReadLink, request_of(InoRequest{file})},
       {FilesMethod::kReadDirectory, request_of(ReadDirectoryRequest{directory, 0, 100, 1, {}})},
       {FilesMethod::kParentOf, request_of(InoRequest{directory})},

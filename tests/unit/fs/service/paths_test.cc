@@ -65,18 +65,94 @@ TEST_F(FilesPaths, EachSymlinkIsOneMessageMore) {
   EXPECT_EQ(ino_of("/link"), ino_of("/a/b/c/file"));
 }
 
+TEST_F(FilesPaths, CallsThatChangeNamesAreOneMessageAndOneTransaction) {
+  const auto commits = [&] {
+    return nlohmann::json::parse(world_.server().stat_json())["commits"].get<uint64_t>();
+  };
+  const uint64_t before = commits();
+  EXPECT_EQ(open_cost("/a/b/c/new", O_RDWR | O_CREAT), 1u);
+  EXPECT_EQ(open_cost("/a/b/c/newer", O_RDWR | O_CREAT | O_EXCL), 1u);
+  EXPECT_EQ(cost(client_->make_directory("/a/b/c/d")), 1u);
+  EXPECT_EQ(cost(client_->rename("/a/b/c/new", "/a/b/c/old")), 1u);
+  EXPECT_EQ(cost(client_->remove("/a/b/c/old")), 1u);
+  EXPECT_EQ(cost(client_->remove("/a/b/c/d")), 1u);
+  EXPECT_EQ(cost(client_->rename("/a/b/c/newer", "/a/../a/b//.././moved")), 1u);
+  EXPECT_EQ(commits() - before, 7u);
+  // That is there already.
+  EXPECT_EQ(open_cost("/a/b/c/file", O_RDWR | O_CREAT), 1u);
+  EXPECT_EQ(commits() - before, 7u);
+}
+
 TEST_F(FilesPaths, OtherCallsAreOneMessageMore) {
+  make("/a/moved");
   EXPECT_EQ(open_cost("/a/b/c/file", O_RDWR), 2u);
-  EXPECT_EQ(open_cost("/a/b/c/new", O_RDWR | O_CREAT), 2u);
-  EXPECT_EQ(open_cost("/a/b/c/newer", O_RDWR | O_CREAT | O_EXCL), 2u);
-  EXPECT_EQ(cost(client_->make_directory("/a/b/c/d")), 2u);
   EXPECT_EQ(cost(client_->make_symlink("file", "/a/b/c/symlink")), 2u);
   EXPECT_EQ(cost(client_->list("/a/b/c")), 2u);
-  EXPECT_EQ(cost(client_->rename("/a/b/c/new", "/a/b/c/old")), 2u);
-  EXPECT_EQ(cost(client_->remove("/a/b/c/old")), 2u);
-  EXPECT_EQ(cost(client_->remove("/a/b/c/d")), 2u);
-  EXPECT_EQ(cost(client_->rename("/a/b/c/newer", "/a/moved")), 2u);
   EXPECT_EQ(cost(client_->make_link("/a/moved", "/a/b/moved")), 2u);
+}
+
+TEST_F(FilesPaths, APathThatTheServerCannotWalkIsOneMessageMoreThanItsWalk) {
+  EXPECT_EQ(open_cost("/a/short/new", O_RDWR | O_CREAT), 4u);
+  EXPECT_EQ(cost(client_->make_directory("/a/short/d")), 4u);
+  EXPECT_EQ(cost(client_->remove("/a/short/d")), 4u);
+  EXPECT_EQ(ino_of("/a/b/c/new"), ino_of("/a/short/new"));
+  // The symlink itself is removed, and a new file is made where another one leads.
+  EXPECT_EQ(cost(client_->remove("/link")), 1u);
+  EXPECT_TRUE(world_.run(client_->make_symlink("b/none", "/a/dangling")));
+  EXPECT_EQ(open_cost("/a/dangling", O_RDWR | O_CREAT), 4u);
+  EXPECT_EQ(ino_of("/a/b/none"), ino_of("/a/dangling"));
+}
+
+TEST_F(FilesPaths, ErrorsOfChangesAreThoseOfTheNameThatEndsThem) {
+  const auto open_error = [&](std::string_view path, int flags) {
+    return number_of(world_.run(client_->open(path, flags, 0644)));
+  };
+  const auto remove_error = [&](std::string_view path) {
+    return number_of(world_.run(client_->remove(path)));
+  };
+  const std::string long_name(kMaxNameBytes + 1, 'n');
+  constexpr int kMakes = O_RDWR | O_CREAT;
+  EXPECT_EQ(open_error("/none/new", kMakes), ENOENT);
+  EXPECT_EQ(open_error("/a/b/c/file/new", kMakes), ENOTDIR);
+  EXPECT_EQ(open_error("/a/" + long_name, kMakes), ENAMETOOLONG);
+  EXPECT_EQ(open_error("/a/b", kMakes), EISDIR);
+  EXPECT_EQ(open_error("/a/b", kMakes | O_EXCL), EEXIST);
+  EXPECT_EQ(open_error("/link", kMakes | O_EXCL), EEXIST);
+  EXPECT_EQ(open_error("/link", kMakes | O_NOFOLLOW), ELOOP);
+  EXPECT_EQ(open_error("/a/new/", kMakes), EISDIR);
+  EXPECT_EQ(remove_error("/a/none"), ENOENT);
+  EXPECT_EQ(remove_error("/none/file"), ENOENT);
+  EXPECT_EQ(remove_error("/a/b/c/file/x"), ENOTDIR);
+  EXPECT_EQ(remove_error("/a/b"), ENOTEMPTY);
+  EXPECT_EQ(remove_error("/a/."), EBUSY);
+}
+
+// What a program has closed is closed for others that it tells so.
+TEST_F(FilesPaths, ACloseIsSentBeforeTheNextCallAndIsNotWaitedFor) {
+  const auto other = world_.connect();
+  const auto file = world_.open(*client_, "/a/b/c/file");
+  world_.write(*file, 0, kSome);
+  EXPECT_TRUE(world_.run(client_->remove("/a/b/c/file")));
+  const uint64_t sent = client_->counters().server_messages;
+  const uint64_t served = world_.stat("calls");
+  EXPECT_TRUE(world_.run(file->close()));
+  EXPECT_EQ(client_->counters().server_messages, sent + 1);
+  EXPECT_EQ(world_.stat("calls"), served);
+  // The file is deleted: the server has heard of the close.
+  const auto is_deleted = [&] { return number_of(world_.run(other->get_attributes(file->ino()))); };
+  for (int i = 0; i < 100 && is_deleted() == 0; ++i)
+    world_.let_time_pass(FilesWorld::kLeaseNs / 50);
+  EXPECT_EQ(is_deleted(), ESTALE);
+  world_.run(other->close());
+}
+
+TEST_F(FilesPaths, TheNamespaceSendsItsStoreNoMessages) {
+  const uint64_t before = world_.stat("store_messages");
+  make("/a/b/c/new");
+  EXPECT_TRUE(world_.run(client_->rename("/a/b/c/new", "/a/b/old")));
+  EXPECT_TRUE(world_.run(client_->remove("/a/b/old")));
+  EXPECT_TRUE(world_.run(client_->list("/a")));
+  EXPECT_EQ(world_.stat("store_messages"), before);
 }
 
 TEST_F(FilesPaths, DeepPathsAreWalkedInParts) {
@@ -185,7 +261,7 @@ TEST_F(FilesPaths, EveryDirectoryIsSearchedWithPermission) {
 TEST_F(FilesPaths, BothPathsOfARenameAreFollowed) {
   make("/a/b/c/one");
   const Ino one = ino_of("/a/b/c/one");
-  EXPECT_EQ(cost(client_->rename("/a/short/one", "/a/short/two")), 4u);
+  EXPECT_EQ(cost(client_->rename("/a/short/one", "/a/short/two")), 5u);
   EXPECT_EQ(ino_of("/a/b/c/two"), one);
   EXPECT_TRUE(world_.run(client_->rename("/a/b/c/two", "/a/b/c/../three")));
   EXPECT_EQ(ino_of("/a/b/three"), one);
