@@ -164,7 +164,8 @@ base::Task<void> FileData::State::work(AccessRef access, SessionRef with) {
     Status done;
     if (access->kind == Kind::kRead) {
       done = co_await read_part(access, with, part);
-    } else if (access->kind == Kind::kWriteVisible || !with->by_message) {
+    } else if (access->kind == Kind::kWriteVisible || !with->by_message ||
+               part.bytes >= with->one_sided_bytes) {
       done = co_await write_part(access, with, part);
     } else {
       done = co_await send_part(access, with, part);
@@ -244,12 +245,21 @@ base::Task<Status> FileData::State::write_part(AccessRef access, SessionRef with
   }
   const std::span<const persist::RemotePiece> written(pieces.data(), part.count);
   const std::span<const persist::RemoteLook> looked(looks.data(), words.count);
-  if (access->kind == Kind::kWriteVisible) {
+  const bool is_visible_first = access->kind == Kind::kWriteVisible || with->by_message;
+  if (is_visible_first) {
     PMSTORE_CO_TRY_STATUS(co_await with->writer->write_visible(written, looked));
   } else {
     PMSTORE_CO_TRY_STATUS(co_await with->writer->write(written, looked));
   }
   access->stale |= words.are_stale(*buffer);
+  const bool is_to_be_durable = is_visible_first && access->kind == Kind::kWrite;
+  if (!is_to_be_durable || access->stale) co_return Status{};
+  // In the same session, so at the same start of the server.
+  std::array<persist::RemoteRange, kMaxDataPieces> ranges;
+  for (size_t i = 0; i < part.count; ++i) ranges[i] = {part.table[i].offset, part.table[i].bytes};
+  const std::span<const persist::RemoteRange> behind(ranges.data(), part.count);
+  PMSTORE_CO_TRY([[maybe_unused]] const persist::Persisted durable,
+                 co_await with->writer->persist(behind));
   co_return Status{};
 }
 

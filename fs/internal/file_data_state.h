@@ -35,13 +35,18 @@ struct FileData::State final : service::Reconnector::Target {
   static constexpr size_t kWorkers = 4;
   // Of accesses that need no wait, in this process. Then leases and everybody else get their turn.
   static constexpr uint32_t kAccessesPerTurn = 32;
+  // Two waits then cost less than the two copies that a message has more.
+  static constexpr size_t kOneSidedBytes = 128 * 1024;
 
   struct Session {
     uint64_t number = 0;  // `generation` while it is the present one
     FileDataAnswer answer;
     size_t part_bytes = 0;  // the most that a part has
     std::unique_ptr<persist::RemoteWriter> writer;
-    bool by_message = false;              // durable writes are, and what makes others durable
+    bool by_message = false;  // durable writes are, and what makes others durable
+    // With by_message: so large parts are not. They are written one-sided, which is fewer copies,
+    // and then made durable by a message.
+    size_t one_sided_bytes = SIZE_MAX;
     std::unique_ptr<service::Link> link;  // goes first: its READs land in the writer
   };
   using SessionRef = std::shared_ptr<Session>;
