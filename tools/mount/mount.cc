@@ -218,6 +218,8 @@ size_t Mount::poll() {
     waits_for_room_ = !waits_for_room_;
     executor_.change_watch(descriptor_, waits_for_room_ ? 0 : uint32_t{EPOLLIN}, *this);
   }
+  // A busy executor looks at its descriptors now and then only: a question would wait for that.
+  if (++polls_ % kPollsPerLook == 0) readable_ = true;
   return done + receive();
 }
 

@@ -114,6 +114,9 @@ class Mount final : private base::Watched, private base::Poller, private fs::Fil
   bool watched_ = false;
   bool waits_for_room_ = false;
   bool readable_ = false;
+  // While the executor is busy, or spins: a look costs a system call.
+  static constexpr unsigned kPollsPerLook = 4;
+  unsigned polls_ = 0;
   bool initialized_ = false;
   bool greeted_ = false;
   bool ended_ = false;

@@ -15,22 +15,35 @@ using fs::AttributeChange;
 using fs::Caller;
 using fs::Ino;
 
+// For so long the kernel reads its pages of a delegated file without a question. It rounds up to
+// its ticks, of at most 10 ms, and counts one more; a recall ends it at once, as does each look-up
+// of the file's name, and each write.
+constexpr double kReadsSeconds = 0.001;
+constexpr uint64_t kMostReadsNs = 25'000'000;
+
 // The kernel asks with an open file before it reads through its pages, and uses what it has when
 // the answer is there.
 base::Task<void> get_attributes(Mount& mount, Request request, Ino ino,
                                 std::shared_ptr<OpenFile> reads) {
-  if (reads != nullptr && reads->cached) {
+  const bool reads_pages = reads != nullptr && reads->cached;
+  if (reads_pages) {
     // Before Linux 6.6 the kernel keeps pages that are written without them.
     if (mount.open_files().was_written_beside(ino)) co_await mount.invalidate(ino);
+    // From the kernel's pages, perhaps. A new time of access is told, and known, before the kernel
+    // may believe the others.
+    const bool changes_time = reads->file->mark_read();
     const fs::Attributes* const known = mount.files().delegated(ino);
-    if (known != nullptr) {
-      reads->file->mark_read();  // from the kernel's pages, perhaps
-      co_return request.attributes(*known);
+    if (known != nullptr && !changes_time) {
+      const bool stays = mount.files().delegated(ino, kMostReadsNs) != nullptr;
+      co_return request.attributes_for(*known, stays ? kReadsSeconds : 0);
     }
   }
   const auto found = co_await mount.files().get_attributes(ino);
   if (!found) co_return request.error(found.error());
-  if (reads != nullptr && reads->cached) co_await mount.invalidate(ino);
+  if (reads_pages && mount.files().delegated(ino, kMostReadsNs) != nullptr) {
+    co_return request.attributes_for(*found, kReadsSeconds);
+  }
+  if (reads_pages) co_await mount.invalidate(ino);
   request.attributes(*found);
 }
 

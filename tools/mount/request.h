@@ -44,8 +44,12 @@ class Request {
   }
   void opened(const fuse_file_info& file) { fuse_reply_open(take(), &file); }
   void attributes(const fs::Attributes& attributes) {
+    attributes_for(attributes, options_->attribute_seconds);
+  }
+  // The kernel may believe them for so long.
+  void attributes_for(const fs::Attributes& attributes, double seconds) {
     const struct stat answer = stat_of(attributes);
-    fuse_reply_attr(take(), &answer, options_->attribute_seconds);
+    fuse_reply_attr(take(), &answer, seconds);
   }
   void link_target(const std::string& target) { fuse_reply_readlink(take(), target.c_str()); }
   void written(size_t bytes) { fuse_reply_write(take(), bytes); }
