@@ -50,10 +50,6 @@ base::Task<PosixStatus> File::State::flush() {
 
 base::Task<void> FileSystem::State::close_later(Ino ino) {
   delegated.closed(ino);
-  return tell_closed(ino);
-}
-
-base::Task<void> FileSystem::State::tell_closed(Ino ino) {
   Call request(FilesMethod::kClose, true, 0);
   request.put(InoRequest{raw(ino)});
   request.gives_up = true;
@@ -210,9 +206,16 @@ base::Task<PosixStatus> File::close() {
   if (!system->closed) give_up_flock();
   system->link->remove_open(state_->opened);
   system->delegated.closed(state_->opened.ino);
-  // Sent before this client's next call. What the server answers changes nothing for the program.
-  if (!system->closed && !state_->opened.lost) system->run(system->tell_closed(state_->opened.ino));
-  co_return std::move(flushed);
+  if (system->closed || state_->opened.lost) co_return std::move(flushed);
+  internal::FilesCall request(FilesMethod::kClose, true, 0);
+  request.put(InoRequest{raw(state_->opened.ino)});
+  request.gives_up = true;
+  bool forgotten = false;
+  PosixStatus done = co_await system->ask(std::move(request), &forgotten);
+  // A server that has forgotten this client was not told of the file again.
+  if (!done && forgotten && done.number() == EBADF) done = PosixStatus{};
+  if (!flushed) co_return std::move(flushed);
+  co_return std::move(done);
 }
 
 }  // namespace pmstore::fs

@@ -62,10 +62,7 @@ struct FileSystem::State final : internal::FilesLink::Host,
   base::Task<PosixResult<Opened>> ask_open(Call request, int flags, bool* in_doubt = nullptr);
   // Of a file that the server has just opened for this client.
   std::unique_ptr<File> opened_file(const Opened& opened, int flags);
-  // A task for run(): the file is closed there. When the server is away, it hears of it with the
-  // next session.
-  base::Task<void> tell_closed(Ino ino);
-  // The same of a file whose delegation has not ended here.
+  // Nobody waits for it.
   base::Task<void> close_later(Ino ino);
   // A background task of this state.
   void run(base::Task<void> task);

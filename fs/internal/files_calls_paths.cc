@@ -24,6 +24,7 @@ base::Task<PosixResult<FilesCalls::NamePlace>> FilesCalls::end_of_path(const Cal
   if (!is_whole || walked->found.back().type == FileType::kSymlink) {
     co_return PosixError(kWalkFirst);
   }
+  if (walked->found.back().type != FileType::kDirectory) co_return PosixError(ENOTDIR);
   end.parent = walked->found.back().ino;
   co_return std::move(end);
 }
