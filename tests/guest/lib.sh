@@ -65,6 +65,13 @@ print_counts() {  # WHAT LOG STATUS
   ((failed == 0 && skipped == 0 && lost == 0 && passed > 0 && status == 0))
 }
 
+# Has the GoogleTest programs in guests run the tests I, I + N, I + 2N... of those that they have.
+take_share() {  # I/N
+  [[ $1 =~ ^([0-9]{1,3})/([1-9][0-9]{0,2})$ ]] || usage_error "--share $1" "not I/N, two numbers"
+  ((BASH_REMATCH[1] < BASH_REMATCH[2])) || usage_error "--share $1" "I is not below N"
+  export GTEST_SHARD_INDEX=${BASH_REMATCH[1]} GTEST_TOTAL_SHARDS=${BASH_REMATCH[2]}
+}
+
 # Runs tests/PROGRAM of a build over kernel verbs in a fresh eADR guest, with the options that its
 # usage() describes. WHAT is what the counts begin with; FILTER holds unless --filter is given.
 scenarios_over_verbs() {  # PROGRAM WHAT FILTER [OPTION...]
@@ -74,6 +81,7 @@ scenarios_over_verbs() {  # PROGRAM WHAT FILTER [OPTION...]
     case $1 in
       --build) (($# > 1)) || usage_error "option $1" "it needs a value"; build=$2; shift 2 ;;
       --filter) (($# > 1)) || usage_error "option $1" "it needs a value"; filter=$2; shift 2 ;;
+      --share) (($# > 1)) || usage_error "option $1" "it needs a value"; take_share "$2"; shift 2 ;;
       --verbose) verbose=1; shift ;;
       --help | -h) usage; exit 0 ;;
       *) usage_error "option $1" "there is no such option" ;;
