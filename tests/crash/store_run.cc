@@ -218,8 +218,7 @@ void StoreRun::mend_headers(Copy lost) {
   persist::Memory& memory = store_->memory();
   internal::SlabArena& arena = store_->arena();
   arena.for_each_slab([&](const internal::SlabArena::Slab& slab) {
-    std::byte* const header =
-        arena.at(internal::SlotOffset{slab.first_chunk * internal::kChunkBytes});
+    std::byte* const header = arena.at(SlotOffset{slab.first_chunk * internal::kChunkBytes});
     std::array<internal::SlabHeader, 2> copies;
     std::memcpy(copies.data(), header, sizeof copies);
     static_assert(sizeof copies == 2 * internal::kSlabCopyBytes);
