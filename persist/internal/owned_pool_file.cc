@@ -70,7 +70,7 @@ Result<OwnedPoolFile> OwnedPoolFile::open(const std::string& file, const std::st
   return owned;
 }
 
-void OwnedPoolFile::forget_pages(uint64_t begin, uint64_t end) {
+void OwnedPoolFile::forget_pages(uint64_t begin, uint64_t end) const {
   const uint64_t first = round_up(begin, facts_.map_alignment);
   const uint64_t behind =
       round_down(std::min<uint64_t>(end, mapping_.size()), facts_.map_alignment);

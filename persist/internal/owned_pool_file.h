@@ -32,7 +32,7 @@ class OwnedPoolFile {
   int descriptor() const { return fd_.get(); }
   // The pages between the two places are no memory of this process until they are next touched;
   // what is in them stays.
-  void forget_pages(uint64_t begin, uint64_t end);
+  void forget_pages(uint64_t begin, uint64_t end) const;
   // The lock stays until the process ends.
   void keep_locked() { static_cast<void>(fd_.release()); }
 

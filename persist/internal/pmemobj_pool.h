@@ -21,11 +21,12 @@
 #include "persist/internal/pool_file.h"
 #include "persist/padding.h"
 #include "persist/pool.h"
+#include "persist/resident_pages.h"
 #include "persist/sparse_blocks.h"
 
 namespace pmstore::persist::internal {
 
-class PmemobjPool final : public Pool, public SparseBlocks {
+class PmemobjPool final : public Pool, public SparseBlocks, public ResidentPages {
  public:
   ~PmemobjPool() override;
   // Takes a pool that check_pmemobj() accepts and that libpmemobj has nothing to repair in; with
@@ -43,6 +44,9 @@ class PmemobjPool final : public Pool, public SparseBlocks {
   Status free_extent(const Extent& extent) override;
   Result<bool> release_blocks(uint64_t most_bytes) override { return freed_.release(most_bytes); }
   Result<bool> give_back(uint64_t offset, uint64_t bytes) override;
+  void forget(uint64_t offset, uint64_t bytes) const override {
+    file_.forget_pages(offset, offset + bytes);
+  }
   uint64_t largest_free_extent() override;
   uint64_t least_extent() const override { return kLeastExtent; }
   std::optional<uint64_t> next_data(uint64_t offset) const override {

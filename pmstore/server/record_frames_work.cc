@@ -23,8 +23,10 @@ constexpr uint64_t kReleasedAtATime = 1 << 20;
 constexpr uint64_t kLeasesToConfirm = 2;
 // Of one turn: at most 16,384 slots of 64 bytes.
 constexpr uint32_t kChunksPerTurn = 16;
+// The same where a header is written for each, which is not urgent.
+constexpr uint32_t kIdleChunksPerTurn = 4;
 // Each is a page that is read.
-constexpr uint32_t kHeadersPerTurn = 64;
+constexpr uint32_t kHeadersPerTurn = 32;
 // Each is a hole of its own, of 60 KiB.
 constexpr uint32_t kHolesPerTurn = 2;
 
@@ -142,7 +144,7 @@ bool ServerCore::give_back_idle_slabs() {
   SlabArena& arena = store->arena();
   if (idle_seen_ == arena.changes() || store->failed()) return false;
   if (persist::SparseBlocks::of(pool) == nullptr) return false;
-  const auto all = store->give_back_idle_slabs(waits_for_a_disk(pool) ? 1 : kChunksPerTurn,
+  const auto all = store->give_back_idle_slabs(waits_for_a_disk(pool) ? 1 : kIdleChunksPerTurn,
                                                SlabArena::kKeptChunks);
   if (!all) {
     look_for_failure();

@@ -8,6 +8,8 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "persist/padding.h"
+#include "persist/resident_pages.h"
 #include "pmstore/shard/slab_arena.h"
 
 namespace pmstore::internal {
@@ -16,11 +18,13 @@ namespace {
 
 // Chunks of one call that have no header, for each that may have one.
 constexpr uint32_t kLooksPerHeader = 64;
+constexpr uint64_t kPageOfAHeader = 4096;
 
 }  // namespace
 
 Status SlabArena::look_at_headers(const persist::Pool& pool, uint32_t most) {
   HeaderLook& look = header_look_;
+  const persist::ResidentPages* const resident = persist::ResidentPages::of(pool);
   look.over = look.over || !restored_;
   uint64_t data = 0;  // what lies before it, from the last header's on, is zero
   uint32_t headers = 0;
@@ -41,6 +45,10 @@ Status SlabArena::look_at_headers(const persist::Pool& pool, uint32_t most) {
     }
     ++headers;
     PMSTORE_TRY(const bool mended, state.generation == 0 ? mend_unused(chunk) : mend_header(chunk));
+    // Else all records would be resident afterwards.
+    if (resident != nullptr) {
+      resident->forget(persist::round_down(header_at, kPageOfAHeader), kChunkBytes);
+    }
     if (mended) break;
   }
   return {};
