@@ -12,7 +12,6 @@
 #include <map>
 #include <unordered_map>
 
-#include "base/check.h"
 #include "fs/namespace.h"
 #include "fs/types.h"
 
@@ -26,35 +25,12 @@ class FileChanges {
   explicit FileChanges(uint64_t starts) : now_(starts << kCountBits), dropped_(now_) {}
   uint64_t now() const { return now_; }
   // The client may change the file from now on: it opens it for writing, say.
-  void begin(OpenOwner client, Ino ino) {
-    const auto [at, is_new] = files_.try_emplace(ino);
-    OfFile& file = at->second;
-    if (is_new) {
-      file.by_others = dropped_;
-    } else {
-      order_.erase(file.last);
-      if (file.client != client) file.by_others = file.last;
-    }
-    file.client = client;
-    file.last = ++now_;
-    PMSTORE_CHECK(file.by_others < file.last, "time grows with each change");
-    PMSTORE_CHECK(now_ >> kCountBits == dropped_ >> kCountBits, "no start has so many changes");
-    order_.emplace(file.last, ino);
-    if (files_.size() > kMost) drop_first();
-  }
+  void begin(OpenOwner client, Ino ino);
   // Any file may have changed.
-  void begin_all() {
-    dropped_ = ++now_;
-    files_.clear();
-    order_.clear();
-  }
+  void begin_all();
   // What began by other clients than this one, and has ended when the file is delegated; but for a
   // write that was given up (Delegations::changed_by_others()).
-  uint64_t last_by_others(OpenOwner client, Ino ino) const {
-    const auto found = files_.find(ino);
-    if (found == files_.end()) return dropped_;
-    return found->second.client == client ? found->second.by_others : found->second.last;
-  }
+  uint64_t last_by_others(OpenOwner client, Ino ino) const;
   size_t files() const { return files_.size(); }
 
  private:
@@ -63,12 +39,7 @@ class FileChanges {
     uint64_t last = 0;
     uint64_t by_others = 0;  // the last one of another client
   };
-  void drop_first() {
-    const auto first = order_.begin();
-    dropped_ = first->first;
-    files_.erase(first->second);
-    order_.erase(first);
-  }
+  void drop_first();
 
   static constexpr unsigned kCountBits = 40;
 

@@ -9,14 +9,11 @@
 // cache had before is dropped then. Bounded: kMost files, and what is open. Threads: one.
 #pragma once
 
-#include <algorithm>
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <unordered_map>
 #include <unordered_set>
-#include <utility>
 
 #include "fs/types.h"
 
@@ -30,21 +27,13 @@ class KeptFiles {
   // outlives it.
   class Opened {
    public:
-    Opened(KeptFiles& kept, Ino ino, uint64_t now) : kept_(kept), ino_(ino), now_(now) {
-      kept_.opened_.emplace(ino_, this);
-    }
+    Opened(KeptFiles& kept, Ino ino, uint64_t now);
     Opened(const Opened&) = delete;
     Opened& operator=(const Opened&) = delete;
-    ~Opened() {
-      const auto [first, last] = kept_.opened_.equal_range(ino_);
-      kept_.opened_.erase(
-          std::find_if(first, last, [this](const auto& each) { return each.second == this; }));
-    }
+    ~Opened();
     // The open has ended, and what is read from here on is cached: what is cached was right then,
     // unless the file was forgotten meanwhile.
-    void use() {
-      if (std::exchange(may_count_, false)) kept_.note(ino_, now_);
-    }
+    void use();
 
    private:
     friend class KeptFiles;
@@ -56,52 +45,24 @@ class KeptFiles {
 
   // Another client could change the delegated file last at `changed`. True: what is cached of it is
   // right.
-  bool is_right(Ino ino, uint64_t changed) const {
-    if (is_doubtful(ino)) return false;
-    const auto found = files_.find(ino);
-    return found != files_.end() && changed <= found->second;
-  }
-  void forget(Ino ino) {
-    files_.erase(ino);
-    const auto [first, last] = opened_.equal_range(ino);
-    for (auto each = first; each != last; ++each) each->second->may_count_ = false;
-  }
+  bool is_right(Ino ino, uint64_t changed) const;
+  void forget(Ino ino);
   // A write of this client may still land.
-  void doubt(Ino ino) {
-    forget(ino);
-    ++doubts_;
-    if (doubtful_.size() < kMost) {
-      doubtful_.insert(ino);
-    } else {
-      all_are_doubtful_ = true;
-    }
-    if (on_doubt) on_doubt(ino);
-  }
+  void doubt(Ino ino);
   // How many there were.
   uint64_t doubts() const { return doubts_; }
   // None of that many writes lands any more.
-  void settle(uint64_t doubts) {
-    if (doubts != doubts_) return;
-    doubtful_.clear();
-    all_are_doubtful_ = false;
-  }
-  void clear() {
-    files_.clear();
-    for (const auto& [ino, opened] : opened_) opened->may_count_ = false;
-  }
+  void settle(uint64_t doubts);
+  // The server knows nothing of this client any more.
+  void clear();
   size_t files() const { return files_.size(); }
 
   // A write of this client was given up.
   std::function<void(Ino)> on_doubt;
 
  private:
-  bool is_doubtful(Ino ino) const { return all_are_doubtful_ || doubtful_.contains(ino); }
-  void note(Ino ino, uint64_t now) {
-    if (is_doubtful(ino)) return;
-    if (files_.size() >= kMost && !files_.contains(ino)) files_.clear();
-    uint64_t& known = files_[ino];
-    known = std::max(known, now);
-  }
+  bool is_doubtful(Ino ino) const;
+  void note(Ino ino, uint64_t now);
 
   std::unordered_map<Ino, uint64_t> files_;
   std::unordered_multimap<Ino, Opened*> opened_;
@@ -114,15 +75,12 @@ class KeptFiles {
 // given up.
 class OwnChange {
  public:
-  OwnChange(KeptFiles& kept, Ino ino) : kept_(kept), ino_(ino) { kept_.forget(ino_); }
+  OwnChange(KeptFiles& kept, Ino ino);
   OwnChange(const OwnChange&) = delete;
   OwnChange& operator=(const OwnChange&) = delete;
-  ~OwnChange() { has_ended_ ? kept_.forget(ino_) : kept_.doubt(ino_); }
+  ~OwnChange();
   // With this errno, or 0. A refusal is an end; behind other errors it may still happen.
-  void ended(int number) {
-    has_ended_ = number == 0 || number == ENOSPC || number == EFBIG || number == EINVAL ||
-                 number == EOPNOTSUPP;
-  }
+  void ended(int number);
 
  private:
   KeptFiles& kept_;

@@ -13,7 +13,6 @@
 #include <cstdint>
 #include <unordered_map>
 
-#include "base/check.h"
 #include "base/random.h"
 #include "fs/namespace.h"
 #include "fs/types.h"
@@ -25,26 +24,12 @@ class Reservations {
   static constexpr size_t kMost = 4096;
 
   // Of [from, to), where `from` is at most the size. Gives what names it.
-  uint64_t begin(OpenOwner owner, Ino ino, uint64_t from, uint64_t to) {
-    PMSTORE_CHECK(from < to, "a reservation has room");
-    if (files_.size() >= kMost && !files_.contains(ino)) files_.clear();
-    files_[ino] = {owner, ++last_, from, to};
-    return last_;
-  }
+  uint64_t begin(OpenOwner owner, Ino ino, uint64_t from, uint64_t to);
   // True: the room is as this owner has reserved it, and its bytes through `size` become the
   // file's. The reservation is over.
-  bool end(OpenOwner owner, Ino ino, uint64_t id, uint64_t size) {
-    const auto found = files_.find(ino);
-    if (found == files_.end()) return false;
-    if (found->second.owner != owner || found->second.id != id) return false;
-    const bool fits = found->second.from < size && size <= found->second.to;
-    files_.erase(found);
-    return fits;
-  }
-  void take_back(Ino ino) { files_.erase(ino); }
-  void take_back_all_of(OpenOwner owner) {
-    std::erase_if(files_, [owner](const auto& each) { return each.second.owner == owner; });
-  }
+  bool end(OpenOwner owner, Ino ino, uint64_t id, uint64_t size);
+  void take_back(Ino ino);
+  void take_back_all_of(OpenOwner owner);
   size_t files() const { return files_.size(); }
 
  private:

@@ -140,7 +140,7 @@ TEST(FileChanges, AreThoseOfOtherClients) {
   EXPECT_EQ(changes.last_by_others(OpenOwner{1}, kFile), changes.now()) << "before this start";
   const uint64_t before = changes.now();
   changes.begin(OpenOwner{1}, kFile);
-  EXPECT_LE(changes.last_by_others(OpenOwner{1}, kFile), before);
+  EXPECT_EQ(changes.last_by_others(OpenOwner{1}, kFile), before) << "before this start";
   EXPECT_GT(changes.last_by_others(OpenOwner{2}, kFile), before);
   const uint64_t between = changes.now();
   changes.begin(OpenOwner{2}, kFile);
