@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -10,13 +9,10 @@
 #include <vector>
 
 #include "base/check.h"
-#include "base/checksum.h"
-#include "fs/file_area.h"
 #include "model/crash_recorder.h"
 #include "model/page_bytes.h"
-#include "persist/pool_layout.h"
-#include "pmstore/layout/slab_layout.h"
 #include "tests/crash/files_process.h"
+#include "tests/crash/two_pools.h"
 
 namespace pmstore::crash {
 namespace {
@@ -24,97 +20,25 @@ namespace {
 using fs::DataServerState;
 using fs::Ino;
 
-constexpr uint64_t kShardLogBytes = 64 << 10;
-constexpr uint64_t kAreaBytes = FormatOptions::kLeastFileBytes;
-
-constexpr uint64_t pool_bytes(uint64_t chunks) {
-  return persist::round_up(persist::kPoolLayoutBytes + kShardLogBytes +
-                               chunks * internal::kChunkBytes + kAreaBytes + 8192,
-                           4096);
-}
-constexpr uint64_t kNamesBytes = pool_bytes(14);
-constexpr uint64_t kOtherBytes = pool_bytes(4);
-
-uint64_t content_digest_of(const std::string& content) {
-  return base::checksum64(std::as_bytes(std::span(content.data(), content.size())), 1);
-}
-
-// That of the namespace, and that of the other data server.
-struct Pools {
-  std::unique_ptr<persist::Pool> names;
-  std::unique_ptr<persist::Pool> other;
-
-  static Result<Pools> in(std::span<std::byte> memory, persist::Domain domain, bool is_new) {
-    Pools pools;
-    PMSTORE_TRY(pools.names, persist::Pool::in_region(memory.first(kNamesBytes), domain, is_new));
-    PMSTORE_TRY(pools.other, persist::Pool::in_region(memory.subspan(kNamesBytes), domain, is_new));
-    return pools;
-  }
-  std::vector<persist::Memory*> memories() const { return {&names->memory(), &other->memory()}; }
-};
-
-// Recovery: all files are as they were, and the space is sound. Work: what was being drained is
-// emptied, and one more file is made.
-class RestartedMoves final : public Restarted {
- public:
-  explicit RestartedMoves(Pools pools) : pools_(std::move(pools)) {}
-  std::vector<persist::Memory*> memories() override { return pools_.memories(); }
-  Result<uint64_t> recover() override {
-    PMSTORE_TRY(process_, FilesProcess::open(*pools_.names, pools_.other.get()));
-    PMSTORE_TRY(const std::string content, process_->content());
-    PMSTORE_TRY_STATUS(process_->check());
-    return content_digest_of(content);
-  }
-  uint64_t start_number() const override { return process_ ? process_->start_number() : 0; }
-  Result<uint64_t> work() override {
-    PMSTORE_TRY(const std::string before, process_->content());
-    if (const auto drained = process_->drained()) {
-      const auto moved = process_->run(process_->names().move_off(*drained));
-      if (!moved) return make_error(ErrorCode::kDamaged, moved.error().to_string());
-      PMSTORE_TRY_STATUS(process_->check());
-      if (process_->used_bytes(*drained) != 0) {
-        return make_error(ErrorCode::kDamaged, "a server that was drained still has something");
-      }
-    }
-    PMSTORE_TRY(const std::string after, process_->content());
-    if (before != after) return make_error(ErrorCode::kDamaged, "a move has changed a file");
-    const auto made = process_->run(process_->names().make({}, fs::kRootIno, "later", {}));
-    if (!made && made.number() != EEXIST) {
-      return make_error(ErrorCode::kDamaged, made.error().to_string());
-    }
-    PMSTORE_TRY(const std::string content, process_->content());
-    return content_digest_of(content);
-  }
-
- private:
-  Pools pools_;
-  std::unique_ptr<FilesProcess> process_;
-};
-
 class FilesMoveRun final : public RecordedRun {
  public:
   FilesMoveRun(const std::string& scenario, uint64_t seed, persist::Domain domain)
-      : RecordedRun(scenario, seed),
-        domain_(domain),
-        random_(seed),
-        region_(kNamesBytes + kOtherBytes) {
-    pools_ = std::move(*Pools::in(region_.bytes(), domain, true));
-    format(*pools_.names, seed + 1);
-    format(*pools_.other, seed + 2);
+      : RecordedRun(scenario, seed), domain_(domain), random_(seed), region_(TwoPools::kBytes) {
+    pools_ = TwoPools::make(region_.bytes(), domain, seed + 1);
     start();
     must(process_->set_state(FilesProcess::kOther, DataServerState::kInUse));
     recorder_.emplace(pools_.memories(), region_.bytes());
     now_ = content();
     seed == 0 ? script() : draw();
-    allow({content_digest_of(now_)});
+    allow({TwoPools::digest_of(now_)});
     trace_ = recorder_->take();
     process_.reset();
     pools_ = {};
   }
 
   Result<std::unique_ptr<Restarted>> restart(std::span<std::byte> memory) const override {
-    PMSTORE_TRY(auto pools, Pools::in(memory, domain_, false));
-    return std::make_unique<RestartedMoves>(std::move(pools));
+    PMSTORE_TRY(TwoPools pools, TwoPools::in(memory, domain_, false));
+    return restarted_files(std::move(pools));
   }
   // A start takes some milliseconds.
   uint64_t samples() const override { return domain_ == persist::Domain::kNone ? 4 : 16; }
@@ -128,12 +52,6 @@ class FilesMoveRun final : public RecordedRun {
   static void must(const Status& done) {
     PMSTORE_CHECK(done.has_value(), done ? "" : done.error().message.c_str());
   }
-  static void format(persist::Pool& pool, uint64_t identity) {
-    FormatOptions options{.rings = 0, .identity = identity, .log_bytes = 0};
-    options.shard_log_bytes = kShardLogBytes;
-    options.file_bytes = kAreaBytes;
-    must(fs::format_pool(pool, options));
-  }
   void script();
   void draw();
   void start() {
@@ -144,13 +62,13 @@ class FilesMoveRun final : public RecordedRun {
   std::string content() {
     auto found = process_->content();
     PMSTORE_CHECK(found, "a live file system can be read");
-    describe(content_digest_of(*found), *found);
+    describe(TwoPools::digest_of(*found), *found);
     return std::move(*found);
   }
   // What has ended was acknowledged: what is there now stays.
   void ended() {
     std::string after = content();
-    allow({content_digest_of(now_), content_digest_of(after)});
+    allow({TwoPools::digest_of(now_), TwoPools::digest_of(after)});
     recorder_->mark();
     now_ = std::move(after);
   }
@@ -159,7 +77,7 @@ class FilesMoveRun final : public RecordedRun {
     ended();
   }
   void restart_process() {
-    allow({content_digest_of(now_)});
+    allow({TwoPools::digest_of(now_)});
     process_.reset();
     recorder_->process_dies();
     start();
@@ -219,7 +137,7 @@ class FilesMoveRun final : public RecordedRun {
   persist::Domain domain_;
   Random random_;
   model::PageBytes region_;
-  Pools pools_;
+  TwoPools pools_;
   std::unique_ptr<FilesProcess> process_;
   std::optional<model::CrashRecorder> recorder_;
   std::string now_;

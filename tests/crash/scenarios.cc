@@ -1,4 +1,5 @@
 #include "tests/crash/convert_run.h"
+#include "tests/crash/files_extend_run.h"
 #include "tests/crash/files_move_run.h"
 #include "tests/crash/files_run.h"
 #include "tests/crash/log_run.h"
@@ -224,6 +225,14 @@ std::vector<Scenario> files_scenarios() {
        [](uint64_t seed) { return files_run("files", seed, Domain::kMemoryController); }},
       {"files-none", "the same in a file: only what msync covers is durable",
        [](uint64_t seed) { return files_run("files-none", seed, Domain::kNone); }},
+      {"files-extend", "clients write one-sided at the ends of files, and die amid that, ADR",
+       [](uint64_t seed) {
+         return files_extend_run("files-extend", seed, Domain::kMemoryController);
+       },
+       true, false},
+      {"files-extend-none", "the same by calls, in files",
+       [](uint64_t seed) { return files_extend_run("files-extend-none", seed, Domain::kNone); },
+       false},
       {"files-move", "data of files is moved from a data server that is drained, ADR",
        [](uint64_t seed) { return files_move_run("files-move", seed, Domain::kMemoryController); }},
       {"files-move-none", "the same in files",
