@@ -23,25 +23,24 @@ FramePool::PerThread::~PerThread() {
 [[gnu::hot]] void* FramePool::allocate(size_t bytes) {
   const size_t index = (bytes + kClassBytes - 1) / kClassBytes - 1;
   if (index >= kClasses) return ::operator new(bytes);
-  if (FreeFrame* frame = lists_.heads[index]; frame != nullptr) {
-    lists_.heads[index] = frame->next;
-    --lists_.counts[index];
-    ASAN_UNPOISON_MEMORY_REGION(frame, (index + 1) * kClassBytes);
-    return frame;
-  }
-  return ::operator new((index + 1) * kClassBytes);
+  PerThread& mine = lists_;  // each look asks whether this thread has it already
+  FreeFrame* const frame = mine.heads[index];
+  if (frame == nullptr) return ::operator new((index + 1) * kClassBytes);
+  mine.heads[index] = frame->next;
+  --mine.counts[index];
+  ASAN_UNPOISON_MEMORY_REGION(frame, (index + 1) * kClassBytes);
+  return frame;
 }
 
 [[gnu::hot]] void FramePool::release(void* frame, size_t bytes) noexcept {
   const size_t index = (bytes + kClassBytes - 1) / kClassBytes - 1;
-  if (index >= kClasses || lists_.counts[index] >= kKept) {
-    ::operator delete(frame);
-    return;
-  }
+  if (index >= kClasses) return ::operator delete(frame);
+  PerThread& mine = lists_;
+  if (mine.counts[index] >= kKept) return ::operator delete(frame);
   auto* node = static_cast<FreeFrame*>(frame);
-  node->next = lists_.heads[index];
-  lists_.heads[index] = node;
-  ++lists_.counts[index];
+  node->next = mine.heads[index];
+  mine.heads[index] = node;
+  ++mine.counts[index];
   // The address sanitizer is told that the frame is dead, as it would be after a free. (Without the
   // sanitizer this is nothing.)
   ASAN_POISON_MEMORY_REGION(node + 1, (index + 1) * kClassBytes - sizeof(FreeFrame));

@@ -22,11 +22,12 @@ bool take_number(std::string_view& text, T& number) {
 
 // At least so many digits. Formatting by fmt took a quarter of an embedded transaction.
 void add_digits(std::string& text, uint64_t number, size_t digits) {
-  char backwards[20 + 20];  // as many as any number has, and as any caller asks for
+  char backwards[20];  // as many as any number has
   char* const end = backwards + sizeof(backwards);
   char* from = end;
-  for (; number != 0 || from > end - digits; number /= 10) {
-    *--from = static_cast<char>('0' + number % 10);
+  for (; number != 0; number /= 10) *--from = static_cast<char>('0' + number % 10);
+  if (const auto have = static_cast<size_t>(end - from); have < digits) {
+    text.append(digits - have, '0');
   }
   text.append(from, end);
 }
