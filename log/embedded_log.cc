@@ -43,7 +43,7 @@ base::Task<Result<std::unique_ptr<EmbeddedLog>>> EmbeddedLog::open(base::Executo
   persist::PoolOpenOptions pool_options;
   pool_options.assume_domain = options.assume_domain;
   pool_options.accept = [](persist::Pool& view) {
-    return LogStore::is_in(view) ? check_log_area(view) : Status(no_log_area());
+    return LogStore::is_in(view) ? check_log_area(view) : Status{};
   };
   PMSTORE_CO_TRY(state->pool, persist::Pool::open(path, pool_options));
   PMSTORE_CO_TRY(state->host, LogHost::start(executor, *state->pool, {}));

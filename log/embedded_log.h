@@ -27,8 +27,7 @@ struct EmbeddedLogOptions {
 
 class EmbeddedLog {
  public:
-  // Errors of Pool::open() and LogStore::open(); Unsupported when the pool has no log area. A pool
-  // that is refused is untouched.
+  // Errors of Pool::open() and LogStore::open(). A pool that is refused is untouched.
   static base::Task<Result<std::unique_ptr<EmbeddedLog>>> open(base::Executor& executor,
                                                                std::string path,
                                                                EmbeddedLogOptions options);

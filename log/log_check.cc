@@ -21,7 +21,7 @@ void add_problem(LogCheckReport& report, std::string what) {
 void check_log(persist::Memory& memory, const LogDirectory& directory, const LogSlot& slot,
                LogCheckReport& report) {
   const std::string_view name(slot.name, slot.name_bytes);
-  auto ring = LogRing::open(memory, directory.offset() + slot.region_offset, slot.region_bytes,
+  auto ring = LogRing::open(memory, directory.region_offset(slot), slot.region_bytes,
                             directory.salt(slot.id));
   const Status surveyed =
       ring ? ring->survey(slot.sealed != 0 ? &slot.sealed_lsn : nullptr) : ring.error();
@@ -41,7 +41,7 @@ Result<LogCheckReport> check_logs(persist::Pool& pool) {
   PMSTORE_TRY(const LogDirectory directory, LogDirectory::load(pool));
   LogCheckReport report;
   report.epoch = directory.epoch();
-  report.area_bytes = directory.bytes();
+  for (const LogExtent& extent : directory.extents()) report.area_bytes += extent.bytes;
   report.largest_free = directory.largest_free_region();
   const auto& places = directory.places();
   const std::vector<bool> overlapped = directory.overlapped();
@@ -70,8 +70,8 @@ Status check_log_area(persist::Pool& pool) {
   for (size_t place = 0; place < overlapped.size(); ++place) {
     if (!directory.places()[place].live() || overlapped[place]) continue;
     const LogSlot& slot = directory.places()[place].slot;
-    const auto ring = LogRing::open(pool.memory(), directory.offset() + slot.region_offset,
-                                    slot.region_bytes, directory.salt(slot.id));
+    const auto ring = LogRing::open(pool.memory(), directory.region_offset(slot), slot.region_bytes,
+                                    directory.salt(slot.id));
     if (!ring && ring.code() == ErrorCode::kVersionMismatch) return ring.error();
   }
   return {};

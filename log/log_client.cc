@@ -16,7 +16,7 @@ namespace {
 Error bad_answer(std::string_view what) {
   return make_error(ErrorCode::kProtocol,
                     fmt::format("the server's handshake {}; is it a pmstore server of this "
-                                "version, with a log area?",
+                                "version?",
                                 what));
 }
 
@@ -95,8 +95,12 @@ base::Task<Status> LogClient::State::connect_once() {
 Status LogClient::State::check_answer(const service::Link& opened) {
   const std::span<const std::byte> given = opened.body();
   LogSessionAnswer said;
-  if (given.size() != sizeof said) return bad_answer("has the wrong length");
+  if (given.size() < sizeof said) return bad_answer("has the wrong length");
   std::memcpy(&said, given.data(), sizeof said);
+  if (said.extents > kMostLogExtents ||
+      given.size() != sizeof said + said.extents * sizeof(NamedExtent)) {
+    return bad_answer("has the wrong length");
+  }
   if (said.words.bytes % sizeof(LogWords) != 0) return bad_answer("grants half a word");
   if (generation > 0 && said.area != answer.area) {
     // Waiting would not help, so it is not Disconnected.
@@ -109,6 +113,12 @@ Status LogClient::State::check_answer(const service::Link& opened) {
   if (bytes != message_bytes) message.reset(new std::byte[bytes]);
   message_bytes = bytes;
   answer = said;
+  extents.clear();
+  for (uint32_t i = 0; i < said.extents; ++i) {
+    NamedExtent extent;
+    std::memcpy(&extent, given.data() + sizeof said + i * sizeof extent, sizeof extent);
+    note_extent(extent);
+  }
   return {};
 }
 
@@ -119,8 +129,22 @@ base::Task<Result<LogClient::State::LinkRef>> LogClient::State::connected() {
   co_return link;
 }
 
-fabric::RemoteAddress LogClient::State::data_at(const KnownLog& log, uint64_t lsn) const {
-  return answer.regions.at(log.reply.region_offset + kRingHeaderBytes + lsn % log.data_bytes());
+Result<fabric::RemoteAddress> LogClient::State::data_at(const KnownLog& log, uint64_t lsn) const {
+  const NamedExtent& said = log.reply.extent;
+  if (said.region.bytes == 0) {
+    return make_error(ErrorCode::kUnsupported,
+                      fmt::format("the server's device gives no right to read the log {}: see the "
+                                  "limit of locked memory there",
+                                  log.name));
+  }
+  const auto at = extents.find(said.name >> 32);
+  const bool there = at != extents.end() && at->second.name == said.name &&
+                     at->second.region.bytes == said.region.bytes;
+  if (!there) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      fmt::format("the log {} was deleted: open another one", log.name));
+  }
+  return at->second.region.at(log.reply.region_offset + kRingHeaderBytes + lsn % log.data_bytes());
 }
 
 void LogClient::State::retire(std::unique_ptr<internal::ReadBuffer> buffer) {

@@ -56,8 +56,8 @@ struct LogClientOptions {
 
 class LogClient {
  public:
-  // Errors of Device::connect; Unsupported when the server has no log area. With local:PATH, where
-  // no server of this process listens: opens the pool here; errors of EmbeddedLog::open().
+  // Errors of Device::connect; Unsupported when the server has no logs. With local:PATH, where no
+  // server of this process listens: opens the pool here; errors of EmbeddedLog::open().
   static base::Task<Result<std::unique_ptr<LogClient>>> connect(base::Executor& executor,
                                                                 fabric::Uri uri,
                                                                 LogClientOptions options);

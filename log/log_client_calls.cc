@@ -79,16 +79,20 @@ base::Task<Result<LogClient::State::Reply>> LogClient::State::call(LogMethod met
 }
 
 Result<LogInfo> LogClient::State::note(const LogReply& reply, std::string_view name) {
-  const uint64_t area_bytes = answer.regions.bytes;
+  // A log that is lost, or that the server's device refuses, is in no region.
+  const uint64_t extent_bytes =
+      reply.extent.region.bytes != 0 ? reply.extent.region.bytes : kMaxLsn;
   const bool sane =
       reply.id != 0 && reply.region_bytes >= kMinRingBytes &&
-      reply.region_bytes % kRingHeaderBytes == 0 && reply.region_offset <= area_bytes &&
-      reply.region_bytes <= area_bytes - reply.region_offset &&
+      reply.region_bytes % kRingHeaderBytes == 0 && reply.region_offset <= extent_bytes &&
+      reply.region_bytes <= extent_bytes - reply.region_offset &&
+      reply.extent.name >> 32 <= kMostLogExtents &&
       reply.word < answer.words.bytes / sizeof(LogWords) && reply.start_lsn <= reply.tail_lsn &&
       reply.tail_lsn - reply.start_lsn <= reply.region_bytes - kRingHeaderBytes &&
       full_policy_name(reply.when_full) != full_policy_name(FullPolicy{}) && check_log_name(name);
   if (!sane) return malformed("a question about a log");
   remember(reply, name);
+  note_extent(reply.extent);
   LogInfo info;
   info.id = reply.id;
   info.name = name;

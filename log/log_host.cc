@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "base/random.h"
+
 namespace pmstore::log {
 
 // Members go in reverse.
@@ -22,7 +24,7 @@ Result<std::unique_ptr<LogHost>> LogHost::start(base::Executor& executor, persis
                                                 const LogHostOptions& options) {
   PMSTORE_TRY_STATUS(options.host.check());
   auto state = std::make_unique<State>();
-  PMSTORE_TRY(state->store, LogStore::open(pool));
+  PMSTORE_TRY(state->store, LogStore::open(pool, base::random_identity()));
   state->service = std::make_unique<LogService>(executor, *state->store, options.max_sessions);
   service::HostOptions host_options = options.host;
   host_options.domain = pool.info().domain;

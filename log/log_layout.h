@@ -1,13 +1,17 @@
-// The persistent layout of a pool's log area: one extent of kind kLog. docs/log-service.md
-// describes it with an example.
+// The persistent layout of a pool's log area and of its rooms: extents of kind kLog.
+// docs/log-service.md describes it with an example.
 //
 //   area = LogAreaHeader copies at 0 and 256 | slots at kLogSlotsOffset | regions
+//   room = zeros{kRoomReservedBytes} | regions
 //   slot = two LogSlot copies of kLogSlotBytes
 //   region = a ring (log/ring_layout.h) of LogSlot::region_bytes
 // Header and slots are written to their copies in turn; the valid one with the higher generation
 // counts. A slot both of whose copies are zero was never used. What no live slot covers is free:
 // a region is formatted before its slot is written, and reused only after the slot that said
-// otherwise is durable. Integers are little endian.
+// otherwise is durable. A pool has one area, which has the slots of all logs, and any number
+// of rooms. A room is taken before a slot names it, and given back after the slots of all its logs
+// say durably that they are free. Where an area has its header, a room has zeros that no client may
+// write: so no entry is ever taken for a header. Integers are little endian.
 #pragma once
 
 #include <cstddef>
@@ -19,11 +23,13 @@ namespace pmstore::log {
 
 inline constexpr uint32_t kLogAreaMagic = 0x41474c50;  // "PLGA"
 inline constexpr uint32_t kLogSlotMagic = 0x53474c50;  // "PLGS"
-inline constexpr uint32_t kLogFormatVersion = 2;
+inline constexpr uint32_t kLogFormatVersion = 2;       // of an area without rooms
+inline constexpr uint32_t kLogVersionWithRooms = 3;
 inline constexpr uint32_t kOldestLogFormatVersion = 1;  // its logs have no identity
 inline constexpr uint64_t kLogAreaCopyStride = 256;
 inline constexpr uint64_t kLogSlotsOffset = 4096;
-inline constexpr uint64_t kLogSlotBytes = 768;  // one copy; a slot is two
+inline constexpr uint64_t kRoomReservedBytes = 512;  // the copies of an area's header
+inline constexpr uint64_t kLogSlotBytes = 768;       // one copy; a slot is two
 inline constexpr size_t kMaxReplicaUriBytes = 112;
 
 struct LogAreaHeader {
@@ -51,10 +57,11 @@ static_assert(sizeof(LogEntryPrefix) == 8);
 struct LogSlot {
   uint32_t magic;
   uint32_t crc;  // CRC32C of everything after this field, seeded with the area's identity; of a
-                 // log without an identity, of everything up to that
+                 // log without an identity, of everything up to that; of a log in the area's own
+                 // extent, of everything up to `extent`
   uint64_t generation;
   uint64_t id;             // of the log; also where its ring's salt comes from
-  uint64_t region_offset;  // in the extent, a multiple of 256
+  uint64_t region_offset;  // in `extent`, a multiple of 256
   uint64_t region_bytes;
   uint64_t sealed_lsn;  // the tail when it was sealed; of a replicated log that is not sealed:
                         // everything below was acknowledged, so every replica has it
@@ -69,8 +76,20 @@ struct LogSlot {
   char name[kMaxLogNameBytes];
   char replica_uri[kMaxReplicas][kMaxReplicaUriBytes];  // zero-terminated when shorter
   uint64_t identity;  // what its creator drew, the same on every replica; 0: made in version 1
+  uint64_t extent;    // that the region lies in: room_name(); 0: the area's own
 };
-static_assert(sizeof(LogSlot) == 64 + 120 + 4 * 112 + 8 && sizeof(LogSlot) <= kLogSlotBytes);
+static_assert(sizeof(LogSlot) == 64 + 120 + 4 * 112 + 16 && sizeof(LogSlot) <= kLogSlotBytes);
+// What slots call a room: its entry in the pool's extent table, and the generation of that entry.
+// No other extent of the pool ever has this name.
+constexpr uint64_t room_name(uint32_t entry, uint32_t generation) {
+  return (uint64_t{entry} + 1) << 32 | generation;
+}
+// An extent that logs have.
+struct LogExtent {
+  uint64_t name = 0;    // as LogSlot::extent
+  uint64_t offset = 0;  // in the pool's memory
+  uint64_t bytes = 0;
+};
 // It says of which membership it is, so that no other one inherits it. Number 1 needs no mark:
 // there is none before it that a member could still be of.
 constexpr uint16_t agreed_mark(uint64_t membership) {
@@ -78,6 +97,6 @@ constexpr uint16_t agreed_mark(uint64_t membership) {
 }
 static_assert(offsetof(LogSlot, state) == 56 && offsetof(LogSlot, agreed) == 62 &&
               offsetof(LogSlot, name) == 64 && offsetof(LogSlot, replica_uri) == 184 &&
-              offsetof(LogSlot, identity) == 632);
+              offsetof(LogSlot, identity) == 632 && offsetof(LogSlot, extent) == 640);
 
 }  // namespace pmstore::log

@@ -2,11 +2,11 @@
 // and replies.
 //
 // There are two services, so two kinds of connection. A *session* is a client's: RPCs about any
-// log, and READ of the log area and of the words. A *producer* connection belongs to one exclusive
-// producer of one log: WRITE of that log's data area and of its published tail, and PersistWrite
-// RPCs where the server's CPU has to store; destroying it fences that producer and nobody else.
-// Everything is decoded by fabric::MessageReader; what does not decode exactly is answered with
-// Protocol and costs the sender its connection. docs/log-service.md.
+// log, and READ of the extents of logs and of the words. A *producer* connection belongs to one
+// exclusive producer of one log: WRITE of that log's data area and of its published tail, and
+// PersistWrite RPCs where the server's CPU has to store; destroying it fences that producer and
+// nobody else. Everything is decoded by fabric::MessageReader; what does not decode exactly is
+// answered with Protocol and costs the sender its connection. docs/log-service.md.
 //
 // An id is never used again in a pool, so what names a log by its id needs no identity beside it.
 #pragma once
@@ -59,13 +59,22 @@ struct ProducerHello {
 };
 static_assert(sizeof(ProducerHello) == 24);
 
-// The body of the welcome.
+// The body of the welcome, followed by the NamedExtent of each extent of logs that there is.
 struct LogSessionAnswer {
-  uint64_t area = 0;             // identity of the log area
-  fabric::RemoteRegion regions;  // READ: the whole log area
-  fabric::RemoteRegion words;    // READ: LogWords[slots]
+  uint64_t area = 0;           // identity of the log area
+  fabric::RemoteRegion words;  // READ: LogWords[slots]
+  uint32_t extents = 0;        // at most kMostLogExtents
+  uint32_t padding = 0;
 };
-static_assert(sizeof(LogSessionAnswer) == 56);
+static_assert(sizeof(LogSessionAnswer) == 40);
+// An extent that logs lie in. The server withdraws the right when the last log in it is deleted;
+// what a client then READs there breaks its connection, and the next session lists it no more.
+struct NamedExtent {
+  uint64_t name = 0;            // in LogReply::extent
+  fabric::RemoteRegion region;  // READ. Without bytes: the server's device refuses it
+};
+static_assert(sizeof(NamedExtent) == 32);
+inline constexpr uint32_t kMostLogExtents = 64;  // the extents of a pool
 
 // The body of the welcome. A producer always has a lease.
 struct LogProducerAnswer {
@@ -134,7 +143,8 @@ struct AgreeRequest {
 
 struct LogReply {
   uint64_t id;
-  uint64_t region_offset;  // of the ring, in the granted log area
+  NamedExtent extent;
+  uint64_t region_offset;  // of the ring, in the extent
   uint64_t region_bytes;
   uint64_t start_lsn;
   uint64_t tail_lsn;
@@ -153,7 +163,7 @@ struct LogReply {
   uint8_t agreed;
   uint8_t padding[2];
 };
-static_assert(sizeof(LogReply) == 88);
+static_assert(sizeof(LogReply) == 120);
 
 struct ListRequest {
   uint32_t from;  // slot to begin at; 0 first, then ListReply::next

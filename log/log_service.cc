@@ -57,11 +57,6 @@ void AppendGroup::join(fabric::RpcCall call, AppendName name, const AppendReply&
 
 }  // namespace internal
 
-Error no_log_area() {
-  return make_error(ErrorCode::kUnsupported,
-                    "this pool has no log area; create it with --log-bytes");
-}
-
 LogService::LogService(base::Executor& executor, LogStore& store, size_t max_sessions)
     : state_(std::make_unique<State>(executor, store, max_sessions)) {}
 LogService::~LogService() = default;
@@ -69,11 +64,6 @@ LogService::~LogService() = default;
 void LogService::serve(service::Host& host) {
   host.add(state_->sessions);
   host.add(state_->producers);
-}
-
-void LogService::decline(service::Host& host) {
-  host.decline(service::ServiceId::kLog, no_log_area());
-  host.decline(service::ServiceId::kProducer, no_log_area());
 }
 
 LogServiceCounters LogService::counters() const {

@@ -35,9 +35,8 @@ class LogService {
   // is walked.
   ~LogService();
 
-  // Before the host listens. Without a log area a host calls decline() instead.
+  // Before the host listens.
   void serve(service::Host& host);
-  static void decline(service::Host& host);
 
   LogServiceCounters counters() const;
 
@@ -45,8 +44,5 @@ class LogService {
   struct State;
   std::unique_ptr<State> state_;
 };
-
-// What a server without a log area answers to a log hello.
-Error no_log_area();
 
 }  // namespace pmstore::log

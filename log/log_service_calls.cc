@@ -10,11 +10,6 @@
 namespace pmstore::log::internal {
 namespace {
 
-struct AreaRegions final : service::EndpointPart {
-  std::unique_ptr<fabric::MemoryRegion> area;
-  std::unique_ptr<fabric::MemoryRegion> words;
-};
-
 Status fill(fabric::RpcCall& call, const fabric::MessageWriter& writer) {
   if (writer.overflowed()) {
     return make_error(ErrorCode::kTooLarge, "the answer does not fit in the room for the reply");
@@ -41,14 +36,40 @@ std::vector<std::string> get_uris(fabric::MessageReader& reader, size_t count) {
 LogSessions::LogSessions(base::Executor& executor, LogStore& store, size_t max_sessions)
     : Service({.id = service::ServiceId::kLog, .name = "log", .max_sessions = max_sessions}),
       store_(store),
-      group_(executor, store, *this) {}
+      group_(executor, store, *this) {
+  store_.before_giving_back([this](uint64_t extent) {
+    for (LogRegions* const regions : regions_) regions->withdraw(extent);
+  });
+}
+
+LogRegions::LogRegions(fabric::Device& device, LogStore& store, std::vector<LogRegions*>& all)
+    : device_(device), store_(store), all_(all) {
+  all_.push_back(this);
+}
+
+LogRegions::~LogRegions() { std::erase(all_, this); }
+
+Status LogRegions::register_words() {
+  PMSTORE_TRY(words_, device_.register_memory(store_.words(), fabric::Access::kRemoteRead));
+  return {};
+}
+
+NamedExtent LogRegions::at(const LogExtent& extent) {
+  NamedExtent named{extent.name, {}};
+  if (extent.bytes == 0) return named;  // of a log that is lost
+  const auto [at, fresh] = extents_.try_emplace(extent.name);
+  if (fresh) {
+    auto made = device_.register_memory(store_.memory_of(extent), fabric::Access::kRemoteRead);
+    if (made) at->second = std::move(*made);
+  }
+  if (at->second) named.region = at->second->remote();
+  return named;
+}
 
 base::Task<Result<std::unique_ptr<service::EndpointPart>>> LogSessions::open(
     service::Endpoint& endpoint) {
-  auto regions = std::make_unique<AreaRegions>();
-  constexpr auto kRead = fabric::Access::kRemoteRead;
-  PMSTORE_CO_TRY(regions->area, endpoint.device->register_memory(store_.area(), kRead));
-  PMSTORE_CO_TRY(regions->words, endpoint.device->register_memory(store_.words(), kRead));
+  auto regions = std::make_unique<LogRegions>(*endpoint.device, store_, regions_);
+  PMSTORE_CO_TRY_STATUS(regions->register_words());
   co_return std::unique_ptr<service::EndpointPart>(std::move(regions));
 }
 
@@ -58,7 +79,7 @@ Result<std::vector<std::byte>> LogSessions::admit(service::Session& session, Bod
   if (!reader.complete() || hello.instance == 0) {
     return make_error(ErrorCode::kProtocol, "a malformed log hello");
   }
-  const auto& regions = static_cast<const AreaRegions&>(*session.endpoint->parts[slot()]);
+  LogRegions& regions = regions_at(*session.endpoint);
   auto& admitted = static_cast<LogSession&>(session);
   admitted.origin = {session.client, hello.instance};
   if (const auto before = present_.find(admitted.origin); before != present_.end()) {
@@ -69,9 +90,15 @@ Result<std::vector<std::byte>> LogSessions::admit(service::Session& session, Bod
   present_[admitted.origin] = &admitted;
   LogSessionAnswer answer;
   answer.area = store_.area_identity();
-  answer.regions = regions.area->remote();
-  answer.words = regions.words->remote();
-  return service::message_of(answer);
+  answer.words = regions.words();
+  std::vector<NamedExtent> extents;
+  for (const LogExtent& extent : store_.extents()) extents.push_back(regions.at(extent));
+  PMSTORE_CHECK(extents.size() <= kMostLogExtents, "a pool has no more extents");
+  answer.extents = static_cast<uint32_t>(extents.size());
+  std::vector<std::byte> message = service::message_of(answer);
+  const auto list = std::as_bytes(std::span(extents));
+  message.insert(message.end(), list.begin(), list.end());
+  return message;
 }
 
 bool LogSessions::on_known_through(service::Session& session, uint64_t number) {
@@ -98,9 +125,9 @@ void LogSessions::on_call(service::Session& session, fabric::RpcCall call, Body 
 Status LogSessions::serve(LogSession& session, fabric::RpcCall& call, Body body) {
   fabric::MessageReader reader(body);
   switch (static_cast<LogMethod>(call.method())) {
-    case LogMethod::kCreate: return serve_create(call, body);
-    case LogMethod::kOpen: return serve_open(call, body);
-    case LogMethod::kList: return serve_list(call, body);
+    case LogMethod::kCreate: return serve_create(*session.endpoint, call, body);
+    case LogMethod::kOpen: return serve_open(*session.endpoint, call, body);
+    case LogMethod::kList: return serve_list(*session.endpoint, call, body);
     case LogMethod::kAppend: return serve_append(session, call, body);
     case LogMethod::kTrim: return serve_trim(call, body);
     case LogMethod::kSeal: {
@@ -109,7 +136,7 @@ Status LogSessions::serve(LogSession& session, fabric::RpcCall& call, Body body)
       PMSTORE_TRY_STATUS(store_.seal(request.log));
       PMSTORE_TRY(const LogInfo info, store_.info(request.log));
       fabric::MessageWriter writer(call.reply_room());
-      PMSTORE_TRY_STATUS(describe_log(info, false, writer));
+      PMSTORE_TRY_STATUS(describe_log(*session.endpoint, info, false, writer));
       return fill(call, writer);
     }
     case LogMethod::kDelete: {
@@ -124,11 +151,12 @@ Status LogSessions::serve(LogSession& session, fabric::RpcCall& call, Body body)
 }
 
 // LogReply, and when `whole` name, replicas and damaged ranges.
-Status LogSessions::describe_log(const LogInfo& info, bool whole,
+Status LogSessions::describe_log(const service::Endpoint& endpoint, const LogInfo& info, bool whole,
                                  fabric::MessageWriter& writer) const {
   PMSTORE_TRY(const LogStore::Where where, store_.where(info.id));
   LogReply reply{};
   reply.id = info.id;
+  reply.extent = regions_at(endpoint).at(where.extent);
   reply.region_offset = where.region_offset;
   reply.region_bytes = where.region_bytes;
   reply.start_lsn = info.start_lsn;
@@ -157,7 +185,8 @@ Status LogSessions::describe_log(const LogInfo& info, bool whole,
   return {};
 }
 
-Status LogSessions::serve_create(fabric::RpcCall& call, Body body) {
+Status LogSessions::serve_create(const service::Endpoint& endpoint, fabric::RpcCall& call,
+                                 Body body) {
   fabric::MessageReader reader(body);
   const auto request = reader.get<CreateRequest>();
   const std::string name(reader.get_bytes(request.name_bytes));
@@ -169,21 +198,23 @@ Status LogSessions::serve_create(fabric::RpcCall& call, Body body) {
   const LogOptions shape{request.bytes, request.when_full, request.identity};
   PMSTORE_TRY(const LogInfo info, store_.create(name, shape, replica));
   fabric::MessageWriter writer(call.reply_room());
-  PMSTORE_TRY_STATUS(describe_log(info, false, writer));
+  PMSTORE_TRY_STATUS(describe_log(endpoint, info, false, writer));
   return fill(call, writer);
 }
 
-Status LogSessions::serve_open(fabric::RpcCall& call, Body body) {
+Status LogSessions::serve_open(const service::Endpoint& endpoint, fabric::RpcCall& call,
+                               Body body) {
   const auto bytes = body;
   if (bytes.size() > kMaxLogNameBytes) return malformed_request();
   const std::string name(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   PMSTORE_TRY(const LogInfo info, store_.find(name));
   fabric::MessageWriter writer(call.reply_room());
-  PMSTORE_TRY_STATUS(describe_log(info, true, writer));
+  PMSTORE_TRY_STATUS(describe_log(endpoint, info, true, writer));
   return fill(call, writer);
 }
 
-Status LogSessions::serve_list(fabric::RpcCall& call, Body body) {
+Status LogSessions::serve_list(const service::Endpoint& endpoint, fabric::RpcCall& call,
+                               Body body) {
   fabric::MessageReader reader(body);
   const auto request = reader.get<ListRequest>();
   if (!reader.complete()) return malformed_request();
@@ -195,7 +226,7 @@ Status LogSessions::serve_list(fabric::RpcCall& call, Body body) {
     PMSTORE_TRY(const LogStore::Where where, store_.where(info.id));
     if (where.word < request.from) continue;
     const size_t before = writer.bytes();
-    PMSTORE_TRY_STATUS(describe_log(info, false, writer));
+    PMSTORE_TRY_STATUS(describe_log(endpoint, info, false, writer));
     writer.put_bytes(info.name);
     if (!writer.overflowed()) {
       ++reply.count;

@@ -32,9 +32,10 @@ Error lost(const LogSlot& slot) {
 
 }  // namespace
 
-LogStore::State::State(persist::Pool& pool, internal::LogDirectory loaded)
-    : memory(pool.memory()),
-      padding(pool.info().padding),
+LogStore::State::State(persist::Pool& pool_in, internal::LogDirectory loaded)
+    : pool(pool_in),
+      memory(pool_in.memory()),
+      padding(pool_in.info().padding),
       directory(std::move(loaded)),
       committed(directory.durable()) {
   constexpr auto kPage = internal::PageDelete::kPageBytes;
@@ -98,11 +99,16 @@ bool LogStore::is_in(const persist::Pool& pool) {
   });
 }
 
-Result<std::unique_ptr<LogStore>> LogStore::open(persist::Pool& pool) {
-  PMSTORE_TRY(auto directory, LogDirectory::load(pool));
+Result<std::unique_ptr<LogStore>> LogStore::open(persist::Pool& pool, uint64_t new_identity) {
+  const bool begins = new_identity != 0 && !is_in(pool);
+  PMSTORE_TRY(auto directory,
+              begins ? LogDirectory::none(pool, new_identity) : LogDirectory::load(pool));
   PMSTORE_TRY_STATUS(directory.begin_epoch());
   auto state = std::make_unique<State>(pool, std::move(directory));
   for (size_t place = 0; place < state->directory.places().size(); ++place) state->log_at(place);
+  for (const LogExtent& extent : state->directory.extents()) {
+    PMSTORE_TRY_STATUS(state->give_back_unused(extent.name));
+  }
   const std::vector<bool> foreign = state->directory.overlapped();
   for (Log& log : state->logs) {
     if (!state->directory.places()[log.place].live()) continue;
@@ -116,8 +122,8 @@ Result<std::unique_ptr<LogStore>> LogStore::open(persist::Pool& pool) {
 // Damage is no error: then the log has no ring.
 Status LogStore::State::open_log(Log& log) {
   const LogSlot& at = slot(log);
-  auto ring = LogRing::open(memory, directory.offset() + at.region_offset, at.region_bytes,
-                            directory.salt(at.id));
+  auto ring =
+      LogRing::open(memory, directory.region_offset(at), at.region_bytes, directory.salt(at.id));
   if (!ring && ring.code() == ErrorCode::kVersionMismatch) return ring.error();
   if (!ring || !ring->survey(at.sealed != 0 ? &at.sealed_lsn : nullptr)) return {};
   PMSTORE_TRY(const persist::Persisted adopted, ring->adopt(at.sealed != 0));
@@ -207,8 +213,9 @@ std::vector<LogInfo> LogStore::list() const {
 Result<LogStore::Where> LogStore::where(uint64_t id) const {
   PMSTORE_TRY(Log* const log, state_->find(id));
   const LogSlot& slot = state_->slot(*log);
-  return Where{slot.region_offset, slot.region_bytes, static_cast<uint32_t>(log->place),
-               state_->directory.salt(id)};
+  const auto extent = state_->directory.find_extent(slot.extent);
+  return Where{extent.value_or(LogExtent{slot.extent}), slot.region_offset, slot.region_bytes,
+               static_cast<uint32_t>(log->place), state_->directory.salt(id)};
 }
 
 uint64_t LogStore::area_identity() const { return state_->directory.area(); }
@@ -216,12 +223,44 @@ uint64_t LogStore::epoch() const { return state_->directory.epoch(); }
 size_t LogStore::damaged_places() const { return state_->directory.damaged_places(); }
 persist::Memory& LogStore::memory() const { return state_->memory; }
 
+std::vector<LogExtent> LogStore::extents() const { return state_->directory.extents(); }
+
+std::span<std::byte> LogStore::memory_of(const LogExtent& extent) const {
+  PMSTORE_CHECK(state_->memory.contains(extent.offset, extent.bytes), "extents lie in the pool");
+  return state_->memory.mapping().subspan(extent.offset, extent.bytes);
+}
+
 std::span<std::byte> LogStore::area() const {
   return state_->memory.mapping().subspan(state_->directory.offset(), state_->directory.bytes());
 }
 
+void LogStore::before_giving_back(std::function<void(uint64_t extent)> withdraw) {
+  state_->withdraw = std::move(withdraw);
+}
+
 std::span<std::byte> LogStore::words() const {
   return {reinterpret_cast<std::byte*>(state_->words.get()), state_->words_bytes};
+}
+
+// ---- extents ----
+
+Result<LogDirectory::Region> LogStore::State::make_region(uint64_t bytes) {
+  if (!directory.exists()) {
+    PMSTORE_TRY_STATUS(fail_unless(directory.make_area()));
+  }
+  if (const auto region = directory.free_region(bytes)) return *region;
+  auto taken = directory.take_room(bytes);
+  if (!taken) return latch(taken.error());
+  return *taken;
+}
+
+// The area stays, and so does everything in pools where extents do not come back. A log that damage
+// has brought back may name an extent that is gone.
+Status LogStore::State::give_back_unused(uint64_t extent) {
+  if (extent == 0 || directory.is_used(extent) || !directory.rooms_come_back()) return {};
+  if (!directory.find_extent(extent)) return {};
+  if (withdraw) withdraw(extent);
+  return fail_unless(directory.give_back(extent));
 }
 
 // ---- directory ----
@@ -265,12 +304,13 @@ Result<LogInfo> LogStore::create(std::string_view name, const LogOptions& option
     return make_error(ErrorCode::kAlreadyExists, fmt::format("there is a log '{}' already", name));
   }
   constexpr uint64_t kLeastBytes = kMinRingBytes - kRingHeaderBytes;
-  if (options.bytes < kLeastBytes || options.bytes > s.directory.bytes()) {
+  const uint64_t pool_bytes = s.pool.info().bytes;
+  if (options.bytes < kLeastBytes || options.bytes > pool_bytes) {
     return make_error(
         ErrorCode::kInvalidArgument,
-        fmt::format("a log of {} is too {}: use {} to {}, what the log area has",
+        fmt::format("a log of {} is too {}: use {} to {}, what the pool has",
                     base::size_text(options.bytes), options.bytes < kLeastBytes ? "small" : "large",
-                    base::size_text(kLeastBytes), base::size_text(s.directory.bytes())));
+                    base::size_text(kLeastBytes), base::size_text(pool_bytes)));
   }
   if (options.when_full != FullPolicy::kBackPressure &&
       options.when_full != FullPolicy::kTrimOldest) {
@@ -285,7 +325,6 @@ Result<LogInfo> LogStore::create(std::string_view name, const LogOptions& option
                                   options.bytes, replica.begin_lsn, replica.begin_index));
   }
   PMSTORE_TRY(const size_t place, s.directory.free_place());
-  PMSTORE_TRY(const uint64_t region, s.directory.free_region(region_bytes));
   LogSlot slot{};
   slot.id = s.directory.next_id();
   if (slot.id == 0) {
@@ -294,7 +333,9 @@ Result<LogInfo> LogStore::create(std::string_view name, const LogOptions& option
         "the highest id that there is was given to a log of this pool, so no further log can be "
         "made: its log directory is damaged; run `pmstore pool check`");
   }
-  slot.region_offset = region;
+  PMSTORE_TRY(const LogDirectory::Region region, s.make_region(region_bytes));
+  slot.extent = region.extent;
+  slot.region_offset = region.offset;
   slot.region_bytes = region_bytes;
   set_replicas(slot, replica);
   slot.sealed_lsn = replica.begin_lsn;
@@ -303,7 +344,7 @@ Result<LogInfo> LogStore::create(std::string_view name, const LogOptions& option
   slot.identity = options.identity;
   slot.name_bytes = static_cast<uint8_t>(name.size());
   std::memcpy(slot.name, name.data(), name.size());
-  auto ring = LogRing::format(s.memory, s.directory.offset() + region, region_bytes,
+  auto ring = LogRing::format(s.memory, s.directory.region_offset(slot), region_bytes,
                               s.directory.salt(slot.id), replica.begin_lsn, replica.begin_index);
   if (!ring) return s.latch(ring.error());
   const persist::Persisted formatted = ring->durable();
@@ -334,7 +375,7 @@ Status LogStore::erase(uint64_t id) {
   s.by_id.erase(id);
   s.recent_id = 0;
   s.recent = nullptr;
-  return {};
+  return s.give_back_unused(slot.extent);
 }
 
 Status LogStore::set_membership(uint64_t id, uint64_t expected, const ReplicaPlace& replica) {

@@ -7,6 +7,9 @@
 // a word's id is 0 whenever the region is not certainly that log's. One writer of a ring at a time:
 // this store (shared appends), or the exclusive producer that exclusive() was given to.
 //
+// Logs take extents of the pool when they need them, and give back what has no log any more. The
+// first one of a pool, the area, stays: it has the names and numbers of all logs.
+//
 // Threads: one executor's. Lifetimes: the pool outlives it. What is durable: create, seal, erase,
 // trim, acquire and release return durable results; append() only after commit_appends(). Errors of
 // all calls about a log: NotFound; Damaged when nothing of it is left (is_lost()); Io once the
@@ -14,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -22,6 +26,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "log/log_layout.h"
 #include "log/log_protocol.h"
 #include "log/log_types.h"
 #include "log/ring.h"
@@ -36,20 +41,23 @@ class LogStore {
   static Status format(persist::Pool& pool, uint64_t bytes, uint64_t identity = 0);
   // Has this pool a log area?
   static bool is_in(const persist::Pool& pool);
-  // Reads the directory and walks every log, as recovery after a crash. NotFound when the pool has
-  // no log area; BadPool when the directory is damaged. A damaged log, or one whose incarnations
-  // are used up, does not fail this: see LogInfo::damaged.
-  static Result<std::unique_ptr<LogStore>> open(persist::Pool& pool);
+  // Reads the directory and walks every log, as recovery after a crash; gives extents back that a
+  // crash has left without a log. BadPool when the directory is damaged. A damaged log, or one
+  // whose incarnations are used up, does not fail this: see LogInfo::damaged. In a pool without a
+  // log area, the first create() makes one of this identity; NotFound when the identity is 0.
+  static Result<std::unique_ptr<LogStore>> open(persist::Pool& pool, uint64_t new_identity = 0);
   ~LogStore();
 
-  // AlreadyExists; Full (says how much is free); InvalidArgument (name, size). The identity is the
-  // one in `options`, also when that is 0.
+  // AlreadyExists; Full (says how much is free): the pool has no room for the log, or no entry for
+  // another extent; InvalidArgument (name, size). The identity is the one in `options`, also when
+  // that is 0.
   Result<LogInfo> create(std::string_view name, const LogOptions& options,
                          const ReplicaPlace& replica = {});
   // NotFound.
   Result<LogInfo> find(std::string_view name) const;
   Result<LogInfo> info(uint64_t id) const;
   std::vector<LogInfo> list() const;
+  // The extent goes back to the pool with its last log.
   Status erase(uint64_t id);
   // Idempotent. Requires that no producer is exclusive (Busy).
   Status seal(uint64_t id);
@@ -112,8 +120,9 @@ class LogStore {
   uint64_t epoch() const;
   // Places of the directory that are damaged, both copies: their logs are lost, names too.
   size_t damaged_places() const;
-  // Where a log is: of its ring in area(), and its place among the words.
+  // Where a log is: of its ring in one of extents(), and its place among the words.
   struct Where {
+    LogExtent extent;
     uint64_t region_offset = 0;
     uint64_t region_bytes = 0;
     uint32_t word = 0;
@@ -121,7 +130,13 @@ class LogStore {
   };
   Result<Where> where(uint64_t id) const;
 
-  // For registering: the log area in the pool's memory, and the words.
+  // For registering: the extents of logs, the area (name 0) first, their memory, and the words.
+  std::vector<LogExtent> extents() const;
+  std::span<std::byte> memory_of(const LogExtent& extent) const;
+  // Is told an extent's name before the extent is given back; no device may have a right to it when
+  // that returns.
+  void before_giving_back(std::function<void(uint64_t extent)> withdraw);
+  // Of the area; empty when there is none.
   std::span<std::byte> area() const;
   std::span<std::byte> words() const;
   persist::Memory& memory() const;

@@ -46,10 +46,9 @@ struct FormatOptions {
   // between 64 KiB and 4 MiB, and at least 2.25 MiB in pools of 240 MiB or more.
   uint64_t ring_bytes = 0;
   uint64_t identity = 0;  // the pool's; 0: random. Tests give one, so that their runs are the same
-  // Size of the area for logs (log/log_store.h); 0: no area. kDefaultLogBytes: pool / 8, and no
-  // area in pools below 64 MiB. The records get the rest of the pool.
-  static constexpr uint64_t kDefaultLogBytes = UINT64_MAX;
-  uint64_t log_bytes = kDefaultLogBytes;
+  // So much the pool has for logs from the beginning, in one extent (log/log_store.h). Logs take
+  // more of the pool when they need it; 0: all of what they get.
+  uint64_t log_bytes = 0;
   // Size of the extent for file data; 0: none. Room is made for it here, and fs/file_area.h formats
   // it.
   uint64_t file_bytes = 0;

@@ -35,9 +35,11 @@ struct KnownLog {
 // As requests carry them. InvalidArgument when one is too long.
 Status put_uris(fabric::MessageWriter& request, std::span<const std::string> uris);
 
-// Has the answer to a call that failed so been lost?
+// Has the answer to a call that failed so been lost? A READ in an extent that was just given back
+// breaks the session with Access.
 inline bool lost_answer(const Error& why) {
-  return why.code == ErrorCode::kDisconnected || why.code == ErrorCode::kTimeout;
+  return why.code == ErrorCode::kDisconnected || why.code == ErrorCode::kTimeout ||
+         why.code == ErrorCode::kAccess;
 }
 
 struct LogClient::State final : service::Reconnector::Target {
@@ -105,8 +107,12 @@ struct LogClient::State final : service::Reconnector::Target {
   fabric::RemoteAddress words_at(const KnownLog& log) const {
     return answer.words.at(uint64_t{log.reply.word} * sizeof(LogWords));
   }
-  // Of the byte of its data area that `lsn` names.
-  fabric::RemoteAddress data_at(const KnownLog& log, uint64_t lsn) const;
+  // Of the byte of its data area that `lsn` names. InvalidArgument: the log was deleted, because
+  // its extent is none of the logs' any more; Unsupported: the server's device refuses the extent.
+  Result<fabric::RemoteAddress> data_at(const KnownLog& log, uint64_t lsn) const;
+  void note_extent(const NamedExtent& extent) {
+    if (extent.region.bytes != 0) extents[extent.name >> 32] = extent;
+  }
   // Takes a buffer that nobody waits for any more until its READs are done.
   void retire(std::unique_ptr<internal::ReadBuffer> buffer);
 
@@ -121,6 +127,8 @@ struct LogClient::State final : service::Reconnector::Target {
   std::unique_ptr<fabric::Device> device;
   LinkRef link;             // of the present session; empty: none was made after the last
   LogSessionAnswer answer;  // of the last session
+  // What the present session may READ: by entry of the pool's extent table, the last one told.
+  std::map<uint64_t, NamedExtent> extents;
   uint64_t generation = 0;  // sessions that were made
   fabric::Counters ended;   // of earlier links
   // Shared appends are numbered. Invariant: the answers of all others through last_append are

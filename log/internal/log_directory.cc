@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "base/check.h"
 #include "base/checksum.h"
@@ -32,12 +33,32 @@ uint64_t regions_offset(uint64_t slots) {
   return persist::round_up(kLogSlotsOffset + slots * kSlotStride, persist::kXpLineBytes);
 }
 
+uint64_t slots_for(uint64_t log_bytes) {
+  return std::clamp(log_bytes / kBytesPerSlot, kMinSlots, kMaxSlots);
+}
+
+// What logs of a pool may take together, when its first log decides how many there may be.
+constexpr uint64_t kShareOfLogs = 8;
+// Above no generation that an area has when it is opened, so no later epoch is the same.
+constexpr uint64_t kEpochWithoutArea = 1;
+
 }  // namespace
+
+LogAreaHeader LogDirectory::header_of(uint64_t slots, uint64_t identity, uint64_t bytes) {
+  LogAreaHeader header{};
+  header.magic = kLogAreaMagic;
+  header.version = kLogFormatVersion;
+  header.slots = static_cast<uint32_t>(slots);
+  header.area = identity != 0 ? identity : base::random_identity();
+  header.regions_offset = regions_offset(slots);
+  header.area_bytes = bytes;
+  return header;
+}
 
 Status LogDirectory::format(persist::Pool& pool, uint64_t bytes, uint64_t identity) {
   const uint64_t asked_bytes = bytes;
   bytes = persist::round_down(bytes, persist::kXpLineBytes);
-  const uint64_t slots = std::clamp(bytes / kBytesPerSlot, kMinSlots, kMaxSlots);
+  const uint64_t slots = slots_for(bytes);
   if (bytes < regions_offset(slots) + kMinRingBytes) {
     return make_error(ErrorCode::kInvalidArgument,
                       fmt::format("a log area of {} has no room for a log: use at least {}",
@@ -46,54 +67,86 @@ Status LogDirectory::format(persist::Pool& pool, uint64_t bytes, uint64_t identi
   }
   PMSTORE_TRY(const auto extent, pool.allocate_extent(persist::ExtentKind::kLog, bytes));
   LogDirectory directory(pool, extent);
-  LogAreaHeader& header = directory.header_;
-  header.magic = kLogAreaMagic;
-  header.version = kLogFormatVersion;
-  header.slots = static_cast<uint32_t>(slots);
-  header.area = identity != 0 ? identity : base::random_identity();
-  header.regions_offset = regions_offset(slots);
-  header.area_bytes = extent.bytes;
-  PMSTORE_TRY(const persist::Persisted first,
-              directory.header_copies().write_first(header, header_crc));
-  PMSTORE_TRY_STATUS(directory.header_copies().write(first, header, header_crc));
+  directory.header_ = header_of(slots, identity, extent.bytes);
+  PMSTORE_TRY_STATUS(directory.write_first_headers());
+  return {};
+}
+
+Result<persist::Persisted> LogDirectory::write_first_headers() {
+  PMSTORE_TRY(const persist::Persisted first, header_copies().write_first(header_, header_crc));
+  return header_copies().write(first, header_, header_crc);
+}
+
+LogDirectory LogDirectory::none(persist::Pool& pool, uint64_t identity) {
+  LogDirectory directory(pool, {});
+  directory.header_ = header_of(slots_for(pool.info().bytes / kShareOfLogs), identity, 0);
+  return directory;
+}
+
+// The room behind the slots is for logs, like that of any other extent.
+Status LogDirectory::make_area() {
+  PMSTORE_CHECK(!exists() && durable_ && places_.empty(), "a pool has one log area");
+  const uint64_t least = header_.regions_offset + kMinRingBytes;
+  const uint64_t bytes =
+      persist::round_up(std::max(least, pool_->least_extent()), persist::kXpLineBytes);
+  if (bytes > pool_->largest_free_extent()) return no_room(kMinRingBytes);
+  const LogAreaHeader before = header_;
+  std::optional<persist::Persisted> written;
+  const auto fill = [&](const persist::Extent& extent) -> Status {
+    extent_ = extent;
+    header_.area_bytes = extent.bytes;
+    PMSTORE_TRY(written, write_first_headers());
+    return {};
+  };
+  const auto made = pool_->allocate_filled(persist::ExtentKind::kLog, bytes, fill);
+  if (!made) {
+    extent_ = {};
+    header_ = before;
+    return made.error();
+  }
+  extent_ = *made;
+  durable_ = written;
   return {};
 }
 
 Result<LogDirectory> LogDirectory::load(persist::Pool& pool) {
-  const auto& extents = pool.info().extents;
-  const auto extent = std::find_if(extents.begin(), extents.end(), [](const persist::Extent& e) {
-    return e.kind == persist::ExtentKind::kLog;
-  });
-  if (extent == extents.end()) {
-    return make_error(ErrorCode::kNotFound,
-                      "this pool has no log area; create it with --log-bytes");
-  }
-  LogDirectory directory(pool, *extent);
-  const auto is_valid = [&](const LogAreaHeader& header) -> Result<bool> {
-    if (header.magic != kLogAreaMagic || header.crc != header_crc(header)) return false;
-    if (header.version < kOldestLogFormatVersion || header.version > kLogFormatVersion) {
-      return make_error(ErrorCode::kVersionMismatch,
-                        fmt::format("the pool's log area has format version {}, this program "
-                                    "reads {} to {}: use the program that wrote it",
-                                    header.version, kOldestLogFormatVersion, kLogFormatVersion));
-    }
-    return header.slots > 0 && header.slots <= kMaxSlots &&
-           header.regions_offset == regions_offset(header.slots) &&
-           header.area_bytes == extent->bytes && header.regions_offset <= header.area_bytes;
-  };
-  std::optional<persist::TwoCopies<LogAreaHeader>::Found> found;
-  if (extent->bytes > kLogSlotsOffset) {
-    PMSTORE_TRY(found, directory.header_copies().read(is_valid));
-  }
-  if (!found) {
-    return make_error(ErrorCode::kBadPool,
-                      "the header of the pool's log area is damaged, both copies; restore the pool "
-                      "from a backup, or create a new one");
-  }
-  directory.header_ = found->header;
+  LogDirectory directory(pool, {});
+  PMSTORE_TRY_STATUS(directory.find_header());
+  directory.epoch_ = directory.header_.generation;
   directory.read_places(pool);
   PMSTORE_TRY_STATUS(directory.check_ids());
   return directory;
+}
+
+// The area is the extent that has a header; rooms have none.
+Status LogDirectory::find_header() {
+  const auto is_valid = [&](const LogAreaHeader& header) -> Result<bool> {
+    if (header.magic != kLogAreaMagic || header.crc != header_crc(header)) return false;
+    if (header.version < kOldestLogFormatVersion || header.version > kLogVersionWithRooms) {
+      return make_error(ErrorCode::kVersionMismatch,
+                        fmt::format("the pool's log area has format version {}, this program "
+                                    "reads {} to {}: use the program that wrote it",
+                                    header.version, kOldestLogFormatVersion, kLogVersionWithRooms));
+    }
+    return header.slots > 0 && header.slots <= kMaxSlots &&
+           header.regions_offset == regions_offset(header.slots) &&
+           header.area_bytes == extent_.bytes && header.regions_offset <= header.area_bytes;
+  };
+  bool any = false;
+  for (const persist::Extent& extent : pool_->info().extents) {
+    if (extent.kind != persist::ExtentKind::kLog) continue;
+    any = true;
+    if (extent.bytes <= kLogSlotsOffset) continue;
+    extent_ = extent;
+    PMSTORE_TRY(const auto found, header_copies().read(is_valid));
+    if (!found) continue;
+    header_ = found->header;
+    return {};
+  }
+  if (!any) return make_error(ErrorCode::kNotFound, "this pool has no log area: it had no log yet");
+  return make_error(ErrorCode::kBadPool,
+                    "the header of the pool's log area is damaged, both copies; restore the pool "
+                    "from a backup, or create a new one");
 }
 
 // A log is named by its id, which also gives the salt of its entries.
@@ -116,7 +169,9 @@ Status LogDirectory::check_ids() const {
 
 uint32_t LogDirectory::slot_crc(const LogSlot& slot) const {
   constexpr size_t kCovered = offsetof(LogSlot, generation);
-  const size_t end = slot.identity != 0 ? sizeof slot : offsetof(LogSlot, identity);
+  const size_t in_area =
+      slot.identity != 0 ? offsetof(LogSlot, extent) : offsetof(LogSlot, identity);
+  const size_t end = slot.extent != 0 ? sizeof slot : in_area;
   return base::crc32c(std::as_bytes(std::span(&slot, 1)).subspan(kCovered, end - kCovered),
                       static_cast<uint32_t>(base::mix64(header_.area)));
 }
@@ -136,11 +191,15 @@ bool LogDirectory::is_valid(const LogSlot& slot) const {
 }
 
 bool LogDirectory::content_is_valid(const LogSlot& slot) const {
-  const bool region_inside =
-      slot.region_offset % persist::kXpLineBytes == 0 &&
-      slot.region_bytes % persist::kXpLineBytes == 0 && slot.region_bytes >= kMinRingBytes &&
-      slot.region_offset >= header_.regions_offset && slot.region_offset <= header_.area_bytes &&
-      slot.region_bytes <= header_.area_bytes - slot.region_offset;
+  // A room may be gone: has_region().
+  const bool in_room = slot.extent != 0;
+  const uint64_t first = in_room ? kRoomReservedBytes : header_.regions_offset;
+  const uint64_t end = in_room ? kMaxLsn : header_.area_bytes;
+  const bool region_inside = slot.region_offset % persist::kXpLineBytes == 0 &&
+                             slot.region_bytes % persist::kXpLineBytes == 0 &&
+                             slot.region_bytes >= kMinRingBytes && slot.region_offset >= first &&
+                             slot.region_offset <= end &&
+                             slot.region_bytes <= end - slot.region_offset;
   const bool policy =
       slot.when_full == FullPolicy::kBackPressure || slot.when_full == FullPolicy::kTrimOldest;
   const bool state = slot.state == LogState::kFree || slot.state == LogState::kLive;
@@ -193,6 +252,11 @@ Status LogDirectory::write(persist::Persisted region, size_t place, LogSlot slot
                 "a slot is written in an epoch of its own, and never over damage");
   PMSTORE_CHECK(content_is_valid(slot), "load() would call this slot damaged");
   check_region(place, slot);
+  if (slot.extent != 0 && header_.version < kLogVersionWithRooms) {
+    // Durable before the first slot that an earlier version could not read.
+    header_.version = kLogVersionWithRooms;
+    PMSTORE_TRY(durable_, header_copies().write_both(*durable_, header_, header_crc));
+  }
   const auto checksum = [this](const LogSlot& next) { return slot_crc(next); };
   PMSTORE_TRY_STATUS(slot_copies(place).write_both(region, slot, checksum));
   places_[place].slot = slot;
@@ -205,10 +269,14 @@ persist::Persisted LogDirectory::durable() const {
   return *durable_;
 }
 
-// No other live log has any of the region.
+// The pool has the region, and no other live log has any of it.
 void LogDirectory::check_region(size_t place, const LogSlot& slot) const {
+  // A log that damage has brought back may be without a region; its slot is written to delete it.
+  PMSTORE_CHECK(slot.state == LogState::kFree || has_region(slot),
+                "a log would lie in memory that is not the logs'");
   for (size_t other = 0; slot.state == LogState::kLive && other < places_.size(); ++other) {
     if (other == place || !places_[other].live()) continue;
+    if (places_[other].slot.extent != slot.extent) continue;
     const LogSlot& taken = places_[other].slot;
     // A log whose slot damage has brought back may share its region; it is never written again.
     PMSTORE_CHECK(places_[place].live() ||
@@ -220,6 +288,11 @@ void LogDirectory::check_region(size_t place, const LogSlot& slot) const {
 
 Status LogDirectory::begin_epoch() {
   PMSTORE_CHECK(!durable_, "an open directory begins one epoch");
+  if (!exists()) {
+    PMSTORE_TRY(durable_, memory_->drain());
+    epoch_ = kEpochWithoutArea;
+    return {};
+  }
   // What was found may be in the CPU's caches only.
   memory_->flush(memory_->at(extent_.offset), read_end_);
   PMSTORE_TRY(const persist::Persisted found, memory_->drain());
@@ -228,8 +301,9 @@ Status LogDirectory::begin_epoch() {
     PMSTORE_TRY_STATUS(repair(found, place));
   }
   // Durable before the first slot that an earlier version could not read.
-  header_.version = kLogFormatVersion;
+  header_.version = std::max(header_.version, kLogFormatVersion);
   PMSTORE_TRY(durable_, header_copies().write_both(found, header_, header_crc));
+  epoch_ = header_.generation;
   return {};
 }
 
@@ -271,70 +345,22 @@ std::vector<bool> LogDirectory::overlapped() const {
     if (places_[place].live()) live.push_back(place);
   }
   std::sort(live.begin(), live.end(), [&](size_t a, size_t b) {
-    return places_[a].slot.region_offset < places_[b].slot.region_offset;
+    const LogSlot& one = places_[a].slot;
+    const LogSlot& other = places_[b].slot;
+    return std::pair(one.extent, one.region_offset) < std::pair(other.extent, other.region_offset);
   });
   std::vector<bool> result(places_.size());
+  for (const size_t place : live) result[place] = !has_region(places_[place].slot);
   for (size_t i = 0; i < live.size(); ++i) {
     const LogSlot& one = places_[live[i]].slot;
     for (size_t j = i + 1; j < live.size(); ++j) {
       const LogSlot& other = places_[live[j]].slot;
+      if (other.extent != one.extent) break;
       if (other.region_offset >= one.region_offset + one.region_bytes) break;
       result[one.id < other.id ? live[i] : live[j]] = true;
     }
   }
   return result;
-}
-
-// ---- room ----
-
-Result<size_t> LogDirectory::free_place() const {
-  for (size_t place = 0; place < places_.size(); ++place) {
-    if (!places_[place].damaged && !places_[place].live()) return place;
-  }
-  if (places_.size() < header_.slots) return places_.size();
-  return make_error(
-      ErrorCode::kFull,
-      fmt::format("all {} places for logs of this pool are taken: delete a log", places_.size()));
-}
-
-std::vector<LogDirectory::Gap> LogDirectory::gaps() const {
-  std::vector<Gap> taken;
-  for (const Place& place : places_) {
-    if (place.live()) taken.push_back({place.slot.region_offset, place.slot.region_bytes});
-  }
-  std::sort(taken.begin(), taken.end(),
-            [](const Gap& a, const Gap& b) { return a.offset < b.offset; });
-  std::vector<Gap> free;
-  uint64_t at = header_.regions_offset;
-  for (const Gap& region : taken) {
-    if (region.offset > at) free.push_back({at, region.offset - at});
-    at = std::max(at, region.offset + region.bytes);
-  }
-  const uint64_t end = persist::round_down(header_.area_bytes, persist::kXpLineBytes);
-  if (end > at) free.push_back({at, end - at});
-  return free;
-}
-
-uint64_t LogDirectory::largest_free_region() const {
-  uint64_t largest = 0;
-  for (const Gap& gap : gaps()) largest = std::max(largest, gap.bytes);
-  return largest;
-}
-
-Result<uint64_t> LogDirectory::free_region(uint64_t bytes) const {
-  const Gap* best = nullptr;
-  const std::vector<Gap> free = gaps();
-  for (const Gap& gap : free) {
-    if (gap.bytes >= bytes && (best == nullptr || gap.bytes < best->bytes)) best = &gap;
-  }
-  if (best != nullptr) return best->offset;
-  const uint64_t largest = largest_free_region();
-  return make_error(
-      ErrorCode::kFull,
-      fmt::format("no room for a log of {}: the largest that fits has {}; delete a log, or "
-                  "create the pool with more --log-bytes",
-                  base::size_text(bytes - kRingHeaderBytes),
-                  base::size_text(largest >= kMinRingBytes ? largest - kRingHeaderBytes : 0)));
 }
 
 }  // namespace pmstore::log::internal

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -74,10 +75,34 @@ struct LogSession final : service::Session {
   AppendOrigin origin;
 };
 
+// What sessions may READ through one device. Extents are registered when a client first hears of
+// them.
+class LogRegions final : public service::EndpointPart {
+ public:
+  // Is one of `all` as long as it lives.
+  LogRegions(fabric::Device& device, LogStore& store, std::vector<LogRegions*>& all);
+  ~LogRegions() override;
+  // Errors of Device::register_memory().
+  Status register_words();
+  const fabric::RemoteRegion& words() const { return words_->remote(); }
+  // Registers the extent, unless that was done or refused before.
+  NamedExtent at(const LogExtent& extent);
+  // The extent is no longer the logs'.
+  void withdraw(uint64_t name) { extents_.erase(name); }
+
+ private:
+  fabric::Device& device_;
+  LogStore& store_;
+  std::vector<LogRegions*>& all_;
+  std::unique_ptr<fabric::MemoryRegion> words_;
+  std::map<uint64_t, std::unique_ptr<fabric::MemoryRegion>> extents_;  // nullptr: refused
+};
+
 // log_service_calls.cc
 class LogSessions final : public service::Service {
  public:
   LogSessions(base::Executor& executor, LogStore& store, size_t max_sessions);
+  ~LogSessions() override { store_.before_giving_back({}); }
 
   uint64_t epoch() const override { return store_.epoch(); }
   std::shared_ptr<service::Session> make_session() const override {
@@ -106,14 +131,20 @@ class LogSessions final : public service::Service {
  private:
   using Body = std::span<const std::byte>;
   Status serve(LogSession& session, fabric::RpcCall& call, Body body);
-  Status serve_create(fabric::RpcCall& call, Body body);
-  Status serve_open(fabric::RpcCall& call, Body body);
-  Status serve_list(fabric::RpcCall& call, Body body);
+  Status serve_create(const service::Endpoint& endpoint, fabric::RpcCall& call, Body body);
+  Status serve_open(const service::Endpoint& endpoint, fabric::RpcCall& call, Body body);
+  Status serve_list(const service::Endpoint& endpoint, fabric::RpcCall& call, Body body);
   Status serve_append(LogSession& session, fabric::RpcCall& call, Body body);
   Status serve_trim(fabric::RpcCall& call, Body body);
-  Status describe_log(const LogInfo& info, bool whole, fabric::MessageWriter& writer) const;
+  // To a client that came through `endpoint`.
+  Status describe_log(const service::Endpoint& endpoint, const LogInfo& info, bool whole,
+                      fabric::MessageWriter& writer) const;
+  LogRegions& regions_at(const service::Endpoint& endpoint) const {
+    return static_cast<LogRegions&>(*endpoint.parts[slot()]);
+  }
 
   LogStore& store_;
+  std::vector<LogRegions*> regions_;  // of all devices
   AppendBook appends_;
   std::unordered_map<AppendOrigin, LogSession*, HashOfOrigin> present_;
   AppendGroup group_;

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <new>
 #include <optional>
@@ -50,8 +51,9 @@ Error other_membership(uint64_t found, uint64_t expected);
 struct LogStore::State {
   using Log = internal::StoredLog;
   using Place = internal::LogRing::Place;
-  State(persist::Pool& pool, internal::LogDirectory loaded);
+  State(persist::Pool& pool_in, internal::LogDirectory loaded);
 
+  persist::Pool& pool;
   persist::Memory& memory;
   const persist::PaddingRules padding;  // of the pool
   internal::LogDirectory directory;
@@ -63,6 +65,7 @@ struct LogStore::State {
   size_t words_bytes = 0;
   std::vector<Log*> dirty;
   persist::Persisted committed;  // of the last commit(): what is published is durable
+  std::function<void(uint64_t extent)> withdraw;
   std::optional<Error> failed;
 
   const LogSlot& slot(const Log& log) const { return directory.places()[log.place].slot; }
@@ -90,6 +93,10 @@ struct LogStore::State {
   Status fail_unless(Status durable);
   Result<persist::Persisted> fail_unless(Result<persist::Persisted> durable);
   Status open_log(Log& log);
+  // A free region, in an extent that is taken for it when there is none.
+  Result<internal::LogDirectory::Region> make_region(uint64_t bytes);
+  // Gives the extent back when it has no log.
+  Status give_back_unused(uint64_t extent);
   void show(persist::Persisted ring, Log& log);
   // `entries` proves that all entries of the log's ring are durable.
   void publish_tail(persist::Persisted entries, Log& log);

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "log/entry.h"
@@ -81,17 +82,21 @@ Error lost(Error why) {
 
 }  // namespace
 
-// A log keeps its place in its area for its life, so what is known of it holds in every session.
+// A log keeps its place in its extent for its life, so what is known of it holds in every session.
 // Of a published entry nothing is lost with a session: the READs are done again on the next one.
+// Access says that the extent was given back, and the next session whether the log was deleted: so
+// that is asked once, without any patience too.
 base::Task<Status> LogReader::State::post_reads(uint32_t bytes, bool probe) {
   LogClient::State& state = *client.state_;
   base::Executor& executor = client.executor();
   const uint64_t give_up_ns = executor.now_ns() + state.options.reconnect_timeout_ns;
+  bool refused = false;
   while (true) {
     const auto link = co_await state.connected();
     if (!link) co_return lost(link.error());
     Status read = co_await post_reads_on(*link, bytes, probe);
     if (read || !lost_answer(read.error())) co_return std::move(read);
+    if (read.code() == ErrorCode::kAccess && !std::exchange(refused, true)) continue;
     if (executor.now_ns() >= give_up_ns) co_return lost(read.error());
     co_await executor.sleep_for(LogClient::State::kRepeatPauseNs);
   }
@@ -112,7 +117,8 @@ base::Task<Status> LogReader::State::post_reads_on(LogClient::State::LinkRef lin
     buffer->clear(link);
   }
   if (bytes > 0) {
-    buffer->read(kWindowAt, bytes, session.data_at(log, position));
+    PMSTORE_CO_TRY(const fabric::RemoteAddress data, session.data_at(log, position));
+    buffer->read(kWindowAt, bytes, data);
     if (!chained) {
       PMSTORE_CO_TRY_STATUS(co_await buffer->execute(connection, timeout_ns));
       buffer->clear(link);

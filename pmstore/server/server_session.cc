@@ -5,6 +5,7 @@
 #include <bit>
 #include <utility>
 
+#include "base/random.h"
 #include "pmstore/server/direct_calls.h"
 #include "pmstore/server/server_state.h"
 
@@ -55,11 +56,11 @@ ServerCore::ServerCore(Executor& executor_in, persist::Pool& pool_in, ServerOpti
 ServerCore::~ServerCore() { shut_down(); }
 
 Status ServerCore::start_logs() {
-  if (!log::LogStore::is_in(pool)) {
-    log::LogService::decline(host);
-    return {};
-  }
-  PMSTORE_TRY(logs, log::LogStore::open(pool));
+  // Of an area that the first log makes: the same after each start, so that clients that come back
+  // take the server for the same one.
+  constexpr uint64_t kOfLogs = 0x4c4f4753;  // "LOGS"
+  const uint64_t identity = base::mix64(store->catalog().header().pool ^ kOfLogs);
+  PMSTORE_TRY(logs, log::LogStore::open(pool, std::max<uint64_t>(identity, 1)));
   log_service = std::make_unique<log::LogService>(executor, *logs, options.most_clients);
   log_service->serve(host);
   return {};

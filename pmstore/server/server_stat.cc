@@ -10,12 +10,13 @@ namespace pmstore::internal {
 
 namespace {
 
-// A member to go behind others, or nothing in a pool without a log area.
+// A member to go behind others.
 std::string log_stat_json(const ServerCore& core) {
-  if (!core.log_service) return {};
   const log::LogServiceCounters counters = core.log_service->counters();
   uint64_t entries = 0;
   uint64_t used = 0;
+  uint64_t area_bytes = 0;
+  for (const log::LogExtent& extent : core.logs->extents()) area_bytes += extent.bytes;
   const std::vector<log::LogInfo> logs = core.logs->list();
   for (const log::LogInfo& info : logs) {
     if (log::is_lost(info)) continue;
@@ -27,7 +28,7 @@ std::string log_stat_json(const ServerCore& core) {
       R"("shared_appends": {}, "group_commits": {}, "malformed": {}, "entries_total": {}, )"
       R"("used_bytes": {}, "area_bytes": {}}})",
       logs.size(), counters.sessions, counters.producers, counters.fenced, counters.shared_appends,
-      counters.group_commits, counters.malformed, entries, used, core.logs->area().size());
+      counters.group_commits, counters.malformed, entries, used, area_bytes);
 }
 
 std::string redo_stat_json(const ServerCore& core) {

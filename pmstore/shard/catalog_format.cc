@@ -40,20 +40,10 @@ uint64_t shard_log_bytes(const persist::Pool& pool, uint64_t wanted) {
   return persist::round_up(bytes, persist::kXpLineBytes);
 }
 
-// What a new pool gives to logs. A share of a large pool would be more than one extent can have.
-uint64_t log_area_bytes(persist::Pool& pool, uint64_t wanted) {
-  if (wanted != FormatOptions::kDefaultLogBytes) return wanted;
-  constexpr uint64_t kLeastPool = 64u << 20;
-  constexpr uint64_t kShare = 8;
-  if (pool.info().bytes < kLeastPool) return 0;
-  const uint64_t share = std::min(pool.info().bytes / kShare, pool.largest_free_extent());
-  return persist::round_down(share, persist::kXpLineBytes);
-}
-
 // The log area is one extent, which lies in one zone of libpmemobj.
 Status make_log_area(persist::Pool& pool, const FormatOptions& options) {
   constexpr uint64_t kOneZone = uint64_t{16} << 30;
-  const uint64_t bytes = log_area_bytes(pool, options.log_bytes);
+  const uint64_t bytes = options.log_bytes;
   if (bytes == 0) return {};
   const uint64_t most = pool.largest_free_extent();
   if (bytes <= most) return log::LogStore::format(pool, bytes, options.identity);
@@ -125,8 +115,8 @@ Status TableCatalog::make_first_records(const FormatOptions& options) {
                       "the pool has no room for records beside " + std::to_string(options.rings) +
                           " client rings of " + base::size_text(header_.ring_bytes) +
                           ", a shard log of " + base::size_text(header_.log_bytes) + ", " +
-                          base::size_text(log_area_bytes(*pool_, options.log_bytes)) +
-                          " for logs and " + base::size_text(options.file_bytes) +
+                          base::size_text(options.log_bytes) + " for logs and " +
+                          base::size_text(options.file_bytes) +
                           " for file data: use fewer or smaller rings, or a larger pool");
   }
   // An extent of their own would take 2.5 MiB of a pool file. So lies a small shard log there.

@@ -135,12 +135,6 @@ class BadInput(unittest.TestCase):
         self.assert_fails(done, 1, "choose a free port")
         self.assertTrue(json.loads(self.ok("pool", "check", self.pool, "--json"))["clean"])
 
-    def test_a_pool_without_logs_is_untouched_by_who_wants_logs(self):
-        self.make_pool("32M")
-        before = digest(self.pool)
-        self.assert_fails(run("log", "list", *self.local), 1, "--log-bytes")
-        self.assertEqual(digest(self.pool), before)
-
     def tables(self):
         """Which of some tables there are."""
         return [name for name in ("t", "new") if run("kv", "scan", *self.local, "--table",

@@ -274,9 +274,38 @@ class Logs(unittest.TestCase):
                       ["append", "log", "--batch", "0"], ["read", "log", "--framing", "words"],
                       ["create", "x", "--when-full", "never"]):
             self.assert_fails(self.log(*wrong), 2, "wrong usage")
-        bare = os.path.join(self.folder, "bare")
-        run("pool", "create", bare, "--size", "32M")
-        self.assert_fails(run("log", "list", "--uri", "local:" + bare), 1, "--log-bytes")
+
+    def test_logs_take_space_of_a_pool_when_they_need_it_and_give_it_back(self):
+        pool = os.path.join(self.folder, "by-need")
+        uri = ["--uri", "local:" + pool]
+
+        def free():
+            return json.loads(run("pool", "info", pool, "--json").stdout)["free_bytes"]
+
+        def for_logs():
+            space = json.loads(run("pool", "info", pool, "--json").stdout)["space"]
+            return next(each for each in space if each["kind"] == "log")
+        self.assertEqual(run("pool", "create", pool, "--size", "64M").returncode, 0)
+        at_first = free()
+        self.assertEqual(run("log", "list", *uri).returncode, 0)
+        self.assertEqual((for_logs()["extents"], free()), (0, at_first))
+        self.assert_fails(run("log", "create", "x", "--bytes", "1G", *uri), 1, "what the pool has")
+        self.assert_fails(run("log", "create", "x", "--bytes", "60M", *uri), 1,
+                          "the largest that fits has")
+        for name in ("a", "b"):
+            made = run("log", "create", name, "--bytes", "12M", *uri)
+            self.assertEqual(made.returncode, 0, made)
+            self.assertEqual(run("log", "append", name, *uri, stdin=b"one\n").returncode, 0)
+        self.assertEqual(for_logs()["extents"], 3)
+        self.assertLess(free(), at_first - (24 << 20))
+        self.assertEqual(run("log", "delete", "a", *uri).returncode, 0)
+        self.assertEqual(for_logs()["extents"], 2)
+        self.assertEqual(run("log", "read", "b", *uri).stdout, b"one\n")
+        self.assertEqual(run("log", "delete", "b", *uri).returncode, 0)
+        # The directory stays.
+        self.assertEqual(for_logs()["extents"], 1)
+        self.assertGreater(free(), at_first - (4 << 20))
+        self.assertTrue(json.loads(run("pool", "check", pool, "--json").stdout)["sound"])
 
 
 if __name__ == "__main__":

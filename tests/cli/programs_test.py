@@ -242,7 +242,7 @@ class Programs(unittest.TestCase):
         self.assertEqual(json.loads(info("--json"))["rules"], "all,-h5,-h7")
         self.assertTrue(json.loads(run("pool", "check", self.pool, "--json").stdout)["sound"])
 
-    def test_a_small_pool_has_no_log_area(self):
+    def test_a_pool_has_nothing_for_logs_before_its_first_log(self):
         self.make_pool()
         self.assertEqual(self.log_extents(), [])
         self.assertIsNone(json.loads(run("pool", "check", self.pool, "--json").stdout)["logs"])

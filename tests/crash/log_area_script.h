@@ -66,12 +66,14 @@ enum class LogWriter : uint8_t {
 enum class LogVersion : uint8_t {
   kNone,  // the area is made in the run
   kOne,
+  kByNeed,  // there is no area before the first log, and each log has an extent of its own
 };
 
 struct ScriptOptions {
   persist::Domain domain = persist::Domain::kMemoryController;
   LogWriter writer = LogWriter::kCpu;
-  bool rests = true;  // between operations there are moments where nothing is in progress
+  uint64_t new_identity = 0;  // as LogStore::open()
+  bool rests = true;          // between operations there are moments where nothing is in progress
 };
 
 // Runs operations on a log area, and notes what a crash during each of them, and after it, may
@@ -90,6 +92,14 @@ class Script {
     // All but the last four, two for each copy of the header, are the extent's: the pool's matter.
     not_ours(first, 4);
     end(Content{true, {}});
+  }
+  // Instead of format(): the first log makes the area.
+  void begin_without_area() {
+    PMSTORE_CHECK(options_.new_identity != 0 && expected_.empty(), "nothing was recorded yet");
+    now_.area = true;
+    begin({now_});
+    store_ = LogStore::open(*pool_, options_.new_identity).value();
+    end(now_);
   }
   // Instead of format(), in front of everything: an area that version 1 has left, with these logs
   // of one entry each, and places of two that it has deleted. Durable, and not recorded.
@@ -123,7 +133,7 @@ class Script {
     begin(doubtful());
     store_.reset();
     recorder_->process_dies();
-    const auto found = recover(*pool_, store_);
+    const auto found = recover(*pool_, store_, options_.new_identity);
     PMSTORE_CHECK(found.has_value() && *found == now_, "the caches have survived");
     unsure_.clear();
     end(now_);
@@ -291,6 +301,7 @@ class Script {
   }
   const Expected& expected(size_t marks) const { return expected_.at(marks); }
   size_t marks() const { return expected_.size() - 1; }
+  uint64_t new_identity() const { return options_.new_identity; }
   const Content& now() const { return now_; }
   // Has something landed that a power cut may still take back?
   bool in_doubt() const { return !unsure_.empty(); }
@@ -330,7 +341,7 @@ class Script {
     for (size_t i = first; i + ours < end; ++i) others_barriers_.insert(i);
   }
   void begin(std::vector<Content> possible) {
-    expected_.push_back({std::move(possible), store_ ? store_->epoch() : 0, highest_id_, false});
+    expected_.push_back({std::move(possible), start_of(store_), highest_id_, false});
   }
   void end(Content now) {
     now_ = std::move(now);
@@ -343,7 +354,7 @@ class Script {
   Content elsewhere(const std::function<Status(LogStore&)>& operation) {
     crash::PageBytes copy(pool_->memory().mapping());
     auto pool = persist::Pool::in_region(copy.bytes(), options_.domain, false).value();
-    auto store = LogStore::open(*pool).value();
+    auto store = LogStore::open(*pool, options_.new_identity).value();
     PMSTORE_CHECK(operation(*store).has_value(), "it can be done");
     return content_of(*store).value();
   }

@@ -68,10 +68,11 @@ Result<Content> content_of(const LogStore& store) {
   return content;
 }
 
-Result<Content> recover(persist::Pool& pool, std::unique_ptr<LogStore>& store) {
+Result<Content> recover(persist::Pool& pool, std::unique_ptr<LogStore>& store,
+                        uint64_t new_identity) {
   store.reset();
   PMSTORE_TRY_STATUS(check_version_one(pool));
-  auto opened = LogStore::open(pool);
+  auto opened = LogStore::open(pool, new_identity);
   if (!opened) {
     const bool none = opened.code() == ErrorCode::kNotFound || opened.code() == ErrorCode::kBadPool;
     return none ? Result<Content>(Content{}) : opened.error();
@@ -128,14 +129,16 @@ constexpr uint64_t kMostRoom = 1024;     // that it takes
 }  // namespace
 
 Result<std::unique_ptr<Restarted>> RestartedLogs::open(std::span<std::byte> memory,
-                                                       persist::Domain domain) {
+                                                       persist::Domain domain,
+                                                       uint64_t new_identity) {
   auto process = std::make_unique<RestartedLogs>();
+  process->new_identity_ = new_identity;
   PMSTORE_TRY(process->pool_, persist::Pool::in_region(memory, domain, false));
   return process;
 }
 
 Result<uint64_t> RestartedLogs::recover() {
-  PMSTORE_TRY(content_, log::recover(*pool_, store_));
+  PMSTORE_TRY(content_, log::recover(*pool_, store_, new_identity_));
   return content_.digest();
 }
 

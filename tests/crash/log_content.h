@@ -56,8 +56,13 @@ struct Content {
 // Damaged when anything is.
 Result<Content> content_of(const LogStore& store);
 // Opens and reads. No area: an empty content. Damaged also when an earlier version would find
-// damage (tests/crash/version_one.h).
-Result<Content> recover(persist::Pool& pool, std::unique_ptr<LogStore>& store);
+// damage (tests/crash/version_one.h). `new_identity`: as LogStore::open().
+Result<Content> recover(persist::Pool& pool, std::unique_ptr<LogStore>& store,
+                        uint64_t new_identity = 0);
+// Above those of all starts before, as long as there is an area.
+inline uint64_t start_of(const std::unique_ptr<LogStore>& store) {
+  return store && !store->area().empty() ? store->epoch() : 0;
+}
 inline Status as_status(const Result<uint64_t>& result) {
   return result ? Status{} : result.error();
 }
@@ -75,15 +80,16 @@ namespace pmstore::crash {
 class RestartedLogs final : public Restarted {
  public:
   static Result<std::unique_ptr<Restarted>> open(std::span<std::byte> memory,
-                                                 persist::Domain domain);
+                                                 persist::Domain domain, uint64_t new_identity = 0);
   std::vector<persist::Memory*> memories() override { return {&pool_->memory()}; }
   Result<uint64_t> recover() override;
-  uint64_t start_number() const override { return store_ ? store_->epoch() : 0; }
+  uint64_t start_number() const override { return log::start_of(store_); }
   Result<uint64_t> work() override;
 
  private:
   std::unique_ptr<persist::Pool> pool_;
   std::unique_ptr<log::LogStore> store_;
+  uint64_t new_identity_ = 0;
   log::Content content_;
 };
 

@@ -24,12 +24,11 @@ class LogRun final : public RecordedRun {
          LogVersion version)
       : RecordedRun(scenario, seed), domain_(domain), random_(seed) {
     model::PageBytes region(log::kPoolBytes);
-    Script script(region, {.domain = domain, .writer = writer, .rests = false});
-    if (seed != 0) {
-      draw(script, version);
-    } else {
-      version == LogVersion::kOne ? log::version_one_script(script) : log::whole_script(script);
-    }
+    if (version == LogVersion::kByNeed) new_identity_ = log::kIdentityByNeed;
+    Script script(
+        region,
+        {.domain = domain, .writer = writer, .new_identity = new_identity_, .rests = false});
+    seed != 0 ? draw(script, version) : run_once(script, version);
     trace_ = script.take();
     for (size_t marks = 0; marks <= script.marks(); ++marks) {
       std::vector<uint64_t> digests;
@@ -44,10 +43,11 @@ class LogRun final : public RecordedRun {
   uint64_t samples() const override { return 256; }
   uint64_t death_every() const override { return 4; }
   Result<std::unique_ptr<Restarted>> restart(std::span<std::byte> memory) const override {
-    return RestartedLogs::open(memory, domain_);
+    return RestartedLogs::open(memory, domain_, new_identity_);
   }
 
  private:
+  static void run_once(Script& script, LogVersion version);
   void draw(Script& script, LogVersion version);
   void draw_one(Script& script);
   void draw_append(Script& script, const std::string& name);
@@ -56,8 +56,17 @@ class LogRun final : public RecordedRun {
   std::vector<size_t> draw_sizes();
 
   persist::Domain domain_;
+  uint64_t new_identity_ = 0;
   Random random_;
 };
+
+void LogRun::run_once(Script& script, LogVersion version) {
+  switch (version) {
+    case LogVersion::kNone: return log::whole_script(script);
+    case LogVersion::kOne: return log::version_one_script(script);
+    case LogVersion::kByNeed: return log::by_need_script(script);
+  }
+}
 
 std::vector<size_t> LogRun::draw_sizes() {
   std::vector<size_t> sizes(1 + (random_.below(2) == 0 ? random_.below(5) : 0));
@@ -110,7 +119,11 @@ void LogRun::draw_interrupted(Script& script, const std::string& name) {
 }
 
 void LogRun::draw(Script& script, LogVersion version) {
-  version == LogVersion::kOne ? script.find_version_one({"a"}) : script.format();
+  switch (version) {
+    case LogVersion::kNone: script.format(); break;
+    case LogVersion::kOne: script.find_version_one({"a"}); break;
+    case LogVersion::kByNeed: script.begin_without_area(); break;
+  }
   script.restart();
   for (uint64_t steps = 12 + random_.below(16); steps > 0; --steps) draw_one(script);
 }

@@ -7,6 +7,7 @@
 //   log-dma    producers' entries are one-sided writes into memory (DDIO off), acknowledged; ADR
 //   log-ddio   the same, into the last-level cache, under eADR
 //   log-version1  as `log`, in an area that version 1 has made, whose logs have no identity
+//   log-by-need   as `log`, in a pool without an area: logs take extents and give them back
 // Seed 0 is a script that does everything once; others are drawn.
 #pragma once
 

@@ -94,6 +94,33 @@ inline void version_one_script(Script& script) {
   script.seal("a");
 }
 
+inline constexpr uint64_t kIdentityByNeed = 78;
+
+// Extents that are taken and given back, with the process dying at times.
+inline void by_need_script(Script& script) {
+  script.begin_without_area();
+  script.create("a");  // takes the area, and an extent
+  script.append("a", {10, 300});
+  script.create("b");
+  script.append("b", {20});
+  script.erase("a");
+  script.create("c");  // where a was
+  script.append("c", {50, 5000});
+  script.restart();
+  script.append("c", {60});
+  script.interrupted("b", [](LogStore& s, uint64_t id) { return s.erase(id); }, {});
+  script.restart();  // gives back what b had
+  script.create("d");
+  script.append("d", {70});
+  script.land("d", {60});
+  script.release("d");
+  script.erase("c");
+  script.erase("d");
+  script.restart();
+  script.create("a");
+  script.append("a", {80});
+}
+
 // Everything once, in one area.
 inline void whole_script(Script& script) {
   script.format();

@@ -41,6 +41,11 @@ std::unique_ptr<RecordedRun> log_version_one(uint64_t seed) {
                  log::LogVersion::kOne);
 }
 
+std::unique_ptr<RecordedRun> log_by_need(uint64_t seed) {
+  return log_run("log-by-need", seed, Domain::kMemoryController, log::LogWriter::kCpu,
+                 log::LogVersion::kByNeed);
+}
+
 std::unique_ptr<RecordedRun> replica_identity(uint64_t seed) {
   return replica_identity_run("replica-identity", seed);
 }
@@ -105,6 +110,8 @@ std::vector<Scenario> log_scenarios() {
       {"log-ddio", "the same, eADR, DDIO on",
        log_area("log-ddio", Domain::kCpuCache, log::LogWriter::kDevice)},
       {"log-version1", "the same as log, in an area of version 1", log_version_one},
+      {"log-by-need", "the same, of logs that take extents of the pool and give them back",
+       log_by_need},
   };
 }
 

@@ -70,16 +70,21 @@ Status check_version_one(persist::Pool& pool) {
   const persist::Memory& memory = pool.memory();
   const std::optional<uint64_t> area = area_offset(pool);
   uint64_t slots = 0;
+  uint32_t version = 0;  // the highest that it says: a program of an earlier one refuses it
   for (uint64_t copy = 0; area && copy < 2; ++copy) {
     const auto header = read<LogAreaHeader>(memory, header_at(*area, copy));
     if (header.magic != kLogAreaMagic || header.crc != crc_of(header, sizeof header)) continue;
-    if (header.version != 1) return {};  // it says that this is newer
+    version = std::max(version, header.version);
     slots = header.slots;
   }
   for (uint64_t copy = 0; copy < 2 * slots; ++copy) {
-    if (read<LogSlot>(memory, slot_at(*area, copy)).identity == 0) continue;
+    const auto slot = read<LogSlot>(memory, slot_at(*area, copy));
+    const bool later = (version < 2 && slot.identity != 0) || (version < 3 && slot.extent != 0);
+    if (!later) continue;
     return make_error(ErrorCode::kDamaged,
-                      fmt::format("an area of version 1 has an identity in slot {}", copy / 2));
+                      fmt::format("an area of version {} has a slot {} that this version does not "
+                                  "know",
+                                  version, copy / 2));
   }
   return {};
 }

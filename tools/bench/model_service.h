@@ -30,7 +30,7 @@ struct ModelServiceOptions {
   std::optional<LockDiscipline> discipline;
   uint32_t clients = 1;
   uint64_t seed = 1;
-  uint64_t log_bytes = FormatOptions::kDefaultLogBytes;  // of the pool, for logs
+  uint64_t log_bytes = 0;   // of the pool, for logs from the beginning
   uint64_t file_bytes = 0;  // of the pool, for the data of files; 0: it serves no files
   // Of files: that of the pool, and others that have as much, on the hosts behind the first one.
   // Less than ModelOptions::hosts.

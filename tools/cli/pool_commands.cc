@@ -35,7 +35,7 @@ struct CreateOptions {
   std::string size;  // empty: a DAX device is used as a whole
   std::string ring_bytes = "0";
   std::string shard_log_bytes = "0";
-  std::string log_bytes;  // empty: the default
+  std::string log_bytes = "0";
   std::string file_bytes = "0";
   uint32_t rings = FormatOptions{}.rings;
   std::string rules = "all";
@@ -106,7 +106,7 @@ int create(const CreateOptions& options) {
   format.rings = options.rings;
   format.ring_bytes = *parse_bytes(options.ring_bytes);
   format.shard_log_bytes = *parse_bytes(options.shard_log_bytes);
-  if (!options.log_bytes.empty()) format.log_bytes = *parse_bytes(options.log_bytes);
+  format.log_bytes = *parse_bytes(options.log_bytes);
   format.file_bytes = *parse_bytes(options.file_bytes);
   format.tables = options.tables;
   const uint64_t bytes = options.size.empty() ? 0 : *parse_bytes(options.size);
@@ -456,7 +456,8 @@ void add_pool_commands(CLI::App& app, Invocation& invocation) {
                    "little less than half of it (default: pool / 32, from 64K to 16M)")
       ->check(parsed_by(parse_bytes, "SIZE"));
   make->add_option("--log-bytes", options->log_bytes,
-                   "room for logs; 0 for none (default: pool / 8, none below 64M)")
+                   "space kept for logs from the beginning; they take more when they need it "
+                   "(default: 0)")
       ->check(parsed_by(parse_bytes, "SIZE"));
   make->add_option("--file-bytes", options->file_bytes,
                    "room for the data of files; 0 for none: the pool then has no file system")

@@ -20,11 +20,12 @@ struct TestEntry {
   bool operator==(const TestEntry&) const = default;
 };
 
-// In the log area's memory.
+// In the memory of the log's extent.
 inline std::byte* data_in_store(const LogStore& store, uint64_t id, uint64_t lsn) {
   const auto where = store.where(id).value();
   const uint64_t data_bytes = where.region_bytes - kRingHeaderBytes;
-  return store.area().data() + where.region_offset + kRingHeaderBytes + lsn % data_bytes;
+  return store.memory_of(where.extent).data() + where.region_offset + kRingHeaderBytes +
+         lsn % data_bytes;
 }
 
 // What a reader sees of a log: the whole entries between start and published tail; damaged ranges

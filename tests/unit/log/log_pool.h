@@ -1,4 +1,5 @@
-// A pool in memory with a log area, and what its logs hold, for tests of LogStore.
+// A pool in memory with a log area, and what its logs hold, for tests of LogStore. Nothing is free
+// beside the area, unless a test asks for it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,6 +18,7 @@ namespace pmstore::log {
 
 inline constexpr uint64_t kTestArea = 256 * 1024;
 inline constexpr uint64_t kTestLog = 16 * 1024;
+inline constexpr uint64_t kIdentityOfNew = 78;  // of an area that a first log makes
 
 // As read_entries(); fails the test where a reader would be stuck.
 inline std::vector<TestEntry> entries_of(const LogStore& store, std::string_view name) {
@@ -35,16 +37,21 @@ class LogPool {
  public:
   explicit LogPool(uint64_t area_bytes = kTestArea,
                    persist::Domain domain = persist::Domain::kMemoryController,
-                   const persist::PaddingRules& padding = {}, uint64_t identity = 77)
-      : region_(persist::round_up(area_bytes + 128 * 1024, 4096)), domain_(domain) {
+                   const persist::PaddingRules& padding = {}, uint64_t identity = 77,
+                   uint64_t free_bytes = 0)
+      : region_(persist::round_up(area_bytes + free_bytes + 128 * 1024, 4096)), domain_(domain) {
     pool_ = persist::Pool::in_region(region_.bytes(), domain_, true, 256, nullptr, padding).value();
-    EXPECT_TRUE(LogStore::format(*pool_, area_bytes, identity));
+    if (area_bytes > 0) {
+      EXPECT_TRUE(LogStore::format(*pool_, area_bytes, identity));
+    }
+    const uint64_t others = pool_->largest_free_extent() - free_bytes;
+    EXPECT_TRUE(pool_->allocate_extent(persist::ExtentKind::kRecords, others));
     reopen();
   }
   void reopen() {
     store_.reset();
     pool_ = persist::Pool::in_region(region_.bytes(), domain_, false).value();
-    auto opened = LogStore::open(*pool_);
+    auto opened = LogStore::open(*pool_, kIdentityOfNew);
     ASSERT_TRUE(opened) << opened.error().to_string();
     store_ = std::move(*opened);
   }

@@ -409,12 +409,12 @@ TEST(LogStore, PoolOfVersionOneIsOpenedAndItsLogsHaveNoIdentity) {
 
 TEST(LogStore, PoolOfALaterVersionIsRefused) {
   LogPool pool;
-  set_version(pool, 3);
+  set_version(pool, 4);
   pool.close_store();
   const auto opened = LogStore::open(pool.pool());
   ASSERT_FALSE(opened);
   EXPECT_EQ(opened.code(), ErrorCode::kVersionMismatch);
-  EXPECT_NE(opened.error().message.find("version 3, this program reads 1 to 2"), std::string::npos);
+  EXPECT_NE(opened.error().message.find("version 4, this program reads 1 to 3"), std::string::npos);
 }
 
 // Its checksum covers it, and what lies where it would be of a log that has none.
@@ -446,7 +446,6 @@ TEST(LogStore, PoolWithoutLogAreaSaysSo) {
   const auto opened = LogStore::open(*pool);
   ASSERT_FALSE(opened);
   EXPECT_EQ(opened.code(), ErrorCode::kNotFound);
-  EXPECT_NE(opened.error().message.find("--log-bytes"), std::string::npos);
   EXPECT_EQ(LogStore::format(*pool, 16 * 1024).code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(LogStore::format(*pool, 16u << 20).code(), ErrorCode::kFull);
   ASSERT_TRUE(LogStore::format(*pool, 64 * 1024));

@@ -34,18 +34,21 @@ class ServerLogs : public ServerFixture {
     PMSTORE_CO_TRY(session->link, co_await service::Link::open(*session->device, uri_, options,
                                                                service::bytes_of(hello)));
     log::LogSessionAnswer answer;
-    EXPECT_EQ(session->link->body().size(), sizeof answer);
+    EXPECT_GE(session->link->body().size(), sizeof answer);
     std::memcpy(&answer, session->link->body().data(), sizeof answer);
-    EXPECT_EQ(answer.regions.bytes, 1u << 20);
+    EXPECT_EQ(session->link->body().size(),
+              sizeof answer + answer.extents * sizeof(log::NamedExtent));
+    EXPECT_EQ(answer.extents, format_.log_bytes == 0 ? 0u : 1u);
     co_return std::move(session);
   }
-  Result<uint64_t> create_log(LogSession& session, std::string_view name) {
+  Result<uint64_t> create_log(LogSession& session, std::string_view name,
+                              uint64_t bytes = 64 << 10) {
     std::vector<std::byte> request(sizeof(service::RequestPrefix) + sizeof(log::CreateRequest) +
                                    name.size());
     fabric::MessageWriter writer(request);
     writer.put(session.link->prefix());
     writer.put(log::CreateRequest{
-        64 << 10, log::FullPolicy::kBackPressure, static_cast<uint8_t>(name.size()), 0, 0, {}});
+        bytes, log::FullPolicy::kBackPressure, static_cast<uint8_t>(name.size()), 0, 0, {}});
     writer.put_bytes(name);
     PMSTORE_TRY(auto reply,
                 run(session.link->rpc().call(static_cast<uint16_t>(log::LogMethod::kCreate),
@@ -53,6 +56,15 @@ class ServerLogs : public ServerFixture {
     log::LogReply made{};
     std::memcpy(&made, reply.bytes().data(), sizeof made);
     return made.id;
+  }
+  Task<Status> delete_log(LogSession& session, uint64_t log) {
+    std::vector<std::byte> request(sizeof(service::RequestPrefix) + sizeof(log::LogRequest));
+    fabric::MessageWriter writer(request);
+    writer.put(session.link->prefix());
+    writer.put(log::LogRequest{log});
+    const auto reply = co_await session.link->rpc().call(
+        static_cast<uint16_t>(log::LogMethod::kDelete), request, 0);
+    co_return reply ? Status{} : Status(reply.error());
   }
   Status append(LogSession& session, uint64_t log, std::string_view payload) {
     std::vector<std::byte> request(256);
@@ -142,14 +154,44 @@ class ServerWithoutLogs : public ServerLogs {
   void SetUp() override { ServerFixture::SetUp(); }
 };
 
-TEST_F(ServerWithoutLogs, SmallPoolHasNoneAndSaysHowToGetThem) {
+TEST_F(ServerWithoutLogs, TheFirstLogIsMadeWhenAClientAsks) {
   EXPECT_FALSE(log::LogStore::is_in(*pool_));
-  const auto session = run(open_session());
-  ASSERT_FALSE(session);
-  EXPECT_EQ(session.code(), ErrorCode::kUnsupported);
-  EXPECT_NE(session.error().message.find("create it with --log-bytes"), std::string::npos)
-      << session.error().message;
-  EXPECT_EQ(server_->stat_json().find("logs"), std::string::npos);
+  const auto area = [this] { return server_->stat_json().find(R"("area_bytes": 0)"); };
+  EXPECT_NE(area(), std::string::npos) << server_->stat_json();
+  auto session = run(open_session());
+  ASSERT_TRUE(session) << session.error().to_string();
+  const auto log = create_log(**session, "orders");
+  ASSERT_TRUE(log) << log.error().to_string();
+  ASSERT_TRUE(append(**session, *log, "one"));
+  EXPECT_EQ(area(), std::string::npos);
+  session->reset();
+  ASSERT_TRUE(run(server_->stop()));
+  restart();
+  EXPECT_EQ(log::check_logs(*pool_)->entries, 1u);
+}
+
+// In records and logs, by turns.
+TEST_F(ServerWithoutLogs, RecordsUseTheSpaceOfADeletedLog) {
+  auto client = connect(1);
+  const TableId table = *run(client->open_table("t", true));
+  auto session = run(open_session());
+  ASSERT_TRUE(session);
+  const uint64_t bytes = pool_->largest_free_extent() - (128 << 10);
+  const auto log = create_log(**session, "all", bytes);
+  ASSERT_TRUE(log) << log.error().to_string();
+  const std::string value(8 << 10, 'v');
+  Status put;
+  size_t puts = 0;
+  while (put) put = run(client->put(table, "key" + std::to_string(puts++), value));
+  EXPECT_EQ(put.code(), ErrorCode::kFull) << put.error().to_string();
+  ASSERT_TRUE(append(**session, *log, "the log goes on"));
+  ASSERT_TRUE(run(delete_log(**session, *log)));
+  const size_t beside_the_log = puts;
+  put = run(client->put(table, "again", value));
+  while (put) put = run(client->put(table, "key" + std::to_string(puts++), value));
+  EXPECT_GT((puts - beside_the_log) * value.size(), bytes / 2);
+  session->reset();
+  client.reset();
 }
 
 // What a pool of `bytes` gives to logs.
@@ -165,12 +207,9 @@ uint64_t log_area_of(uint64_t bytes, const FormatOptions& format) {
   return 0;
 }
 
-TEST(FormatLogs, DefaultIsAnEighthOfALargePool) {
+TEST(FormatLogs, APoolGivesLogsWhatItIsToldTo) {
   FormatOptions format;
   format.rings = 2;
-  EXPECT_EQ(log_area_of(64u << 20, format), 8u << 20);
-  EXPECT_EQ(log_area_of((64u << 20) - 4096, format), 0u);
-  format.log_bytes = 0;
   EXPECT_EQ(log_area_of(64u << 20, format), 0u);
   format.log_bytes = 3u << 20;
   EXPECT_EQ(log_area_of(16u << 20, format), 3u << 20);

@@ -1,0 +1,152 @@
+// Of LogDirectory: the extents that logs have, and what is free in them.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/size_text.h"
+#include "log/internal/log_directory.h"
+#include "log/ring_layout.h"
+#include "persist/padding.h"
+
+namespace pmstore::log::internal {
+namespace {
+
+// A room has at most this share of the pool, unless one log needs more: the extent table has 64
+// entries for everything.
+constexpr uint64_t kPoolPerRoom = 32;
+
+}  // namespace
+
+// ---- extents ----
+
+const persist::Extent* LogDirectory::find_room(uint64_t name) const {
+  const auto& all = pool_->info().extents;
+  const auto found = std::find_if(all.begin(), all.end(), [&](const persist::Extent& extent) {
+    return extent.kind == persist::ExtentKind::kLog && extent.offset != extent_.offset &&
+           room_name(extent.entry, extent.generation) == name;
+  });
+  return found == all.end() ? nullptr : &*found;
+}
+
+std::optional<LogExtent> LogDirectory::find_extent(uint64_t name) const {
+  if (name == 0) return LogExtent{0, extent_.offset, extent_.bytes};
+  const persist::Extent* const room = find_room(name);
+  if (room == nullptr) return std::nullopt;
+  return LogExtent{name, room->offset, room->bytes};
+}
+
+std::vector<LogExtent> LogDirectory::extents() const {
+  std::vector<LogExtent> all;
+  if (!exists()) return all;
+  all.push_back({0, extent_.offset, extent_.bytes});
+  for (const persist::Extent& extent : pool_->info().extents) {
+    if (extent.kind != persist::ExtentKind::kLog || extent.offset == extent_.offset) continue;
+    all.push_back({room_name(extent.entry, extent.generation), extent.offset, extent.bytes});
+  }
+  return all;
+}
+
+bool LogDirectory::is_used(uint64_t extent) const {
+  return std::any_of(places_.begin(), places_.end(), [&](const Place& place) {
+    return place.live() && place.slot.extent == extent;
+  });
+}
+
+bool LogDirectory::has_region(const LogSlot& slot) const {
+  const auto extent = find_extent(slot.extent);
+  return extent && slot.region_offset <= extent->bytes &&
+         slot.region_bytes <= extent->bytes - slot.region_offset;
+}
+
+uint64_t LogDirectory::region_offset(const LogSlot& slot) const {
+  PMSTORE_CHECK(has_region(slot), "a region would lie outside of the extents of logs");
+  return find_extent(slot.extent)->offset + slot.region_offset;
+}
+
+Result<LogDirectory::Region> LogDirectory::take_room(uint64_t bytes) {
+  PMSTORE_CHECK(exists() && durable_, "slots name rooms");
+  const uint64_t needed = kRoomReservedBytes + bytes;
+  const uint64_t most = persist::round_down(pool_->largest_free_extent(), persist::kXpLineBytes);
+  if (needed > most) return no_room(bytes);
+  uint64_t have = 0;
+  for (const LogExtent& extent : extents()) have += extent.bytes;
+  const uint64_t step = std::min(have / 2, pool_->info().bytes / kPoolPerRoom);
+  const uint64_t wanted = std::max({needed, step, pool_->least_extent()});
+  const uint64_t taken = persist::round_up(std::min(wanted, most), persist::kXpLineBytes);
+  PMSTORE_TRY(const persist::Extent room,
+              pool_->allocate_extent(persist::ExtentKind::kLog, std::min(taken, most)));
+  PMSTORE_CHECK(room.bytes >= needed, "the region lies in the room");
+  return Region{room_name(room.entry, room.generation), kRoomReservedBytes};
+}
+
+Status LogDirectory::give_back(uint64_t room) {
+  PMSTORE_CHECK(durable_ && !is_used(room), "a log would lie in memory that is not the logs'");
+  const persist::Extent* const extent = find_room(room);
+  PMSTORE_CHECK(extent != nullptr, "the area stays, and a room is given back once");
+  return pool_->free_extent(persist::Extent(*extent));
+}
+
+// ---- room in them ----
+
+Result<size_t> LogDirectory::free_place() const {
+  for (size_t place = 0; place < places_.size(); ++place) {
+    if (!places_[place].damaged && !places_[place].live()) return place;
+  }
+  if (places_.size() < header_.slots) return places_.size();
+  return make_error(
+      ErrorCode::kFull,
+      fmt::format("all {} places for logs of this pool are taken: delete a log", places_.size()));
+}
+
+void LogDirectory::add_gaps(const LogExtent& extent, std::vector<Gap>& free) const {
+  std::vector<Gap> taken;
+  for (const Place& place : places_) {
+    if (!place.live() || place.slot.extent != extent.name) continue;
+    taken.push_back({extent.name, place.slot.region_offset, place.slot.region_bytes});
+  }
+  std::sort(taken.begin(), taken.end(),
+            [](const Gap& a, const Gap& b) { return a.offset < b.offset; });
+  uint64_t at = extent.name == 0 ? header_.regions_offset : kRoomReservedBytes;
+  for (const Gap& region : taken) {
+    if (region.offset > at) free.push_back({extent.name, at, region.offset - at});
+    at = std::max(at, region.offset + region.bytes);
+  }
+  const uint64_t end = persist::round_down(extent.bytes, persist::kXpLineBytes);
+  if (end > at) free.push_back({extent.name, at, end - at});
+}
+
+std::vector<LogDirectory::Gap> LogDirectory::gaps() const {
+  std::vector<Gap> free;
+  for (const LogExtent& extent : extents()) add_gaps(extent, free);
+  return free;
+}
+
+uint64_t LogDirectory::largest_free_region() const {
+  uint64_t largest = 0;
+  for (const Gap& gap : gaps()) largest = std::max(largest, gap.bytes);
+  const uint64_t more = persist::round_down(pool_->info().free_bytes, persist::kXpLineBytes);
+  return std::max(largest, more - std::min(more, kRoomReservedBytes));
+}
+
+std::optional<LogDirectory::Region> LogDirectory::free_region(uint64_t bytes) const {
+  const Gap* best = nullptr;
+  const std::vector<Gap> free = gaps();
+  for (const Gap& gap : free) {
+    if (gap.bytes >= bytes && (best == nullptr || gap.bytes < best->bytes)) best = &gap;
+  }
+  if (best == nullptr) return std::nullopt;
+  return Region{best->extent, best->offset};
+}
+
+Error LogDirectory::no_room(uint64_t bytes) const {
+  const uint64_t largest = exists() ? largest_free_region() : 0;
+  return make_error(
+      ErrorCode::kFull,
+      fmt::format("no room for a log of {}: the largest that fits has {}; delete a log, or free "
+                  "other space of the pool (pmstore pool info shows who has it)",
+                  base::size_text(bytes - kRingHeaderBytes),
+                  base::size_text(largest >= kMinRingBytes ? largest - kRingHeaderBytes : 0)));
+}
+
+}  // namespace pmstore::log::internal

@@ -1,0 +1,195 @@
+// LogStore: extents of the pool that logs take when they need them, and give back.
+#include <algorithm>
+#include <optional>
+
+#include "tests/unit/log/log_pool.h"
+
+namespace pmstore::log {
+namespace {
+
+constexpr uint64_t kFree = 512 * 1024;
+constexpr uint64_t kLarge = 100 * 1024;
+
+// A pool that has so much for logs, in its area and free.
+class LogRooms : public testing::Test {
+ protected:
+  explicit LogRooms(uint64_t area_bytes = 64 * 1024)
+      : pool_(area_bytes, persist::Domain::kMemoryController, {}, 77, kFree) {}
+
+  size_t extents() const { return pool_.store().extents().size(); }
+  uint64_t extent_of(uint64_t id) const { return pool_.store().where(id)->extent.name; }
+  LogAreaHeader header() {
+    LogAreaHeader headers[2];
+    for (size_t copy = 0; copy < 2; ++copy) {
+      std::memcpy(&headers[copy], pool_.store().area().data() + copy * kLogAreaCopyStride,
+                  sizeof headers[copy]);
+    }
+    return headers[0].generation > headers[1].generation ? headers[0] : headers[1];
+  }
+  std::optional<persist::Extent> extent_in_pool(uint64_t name) {
+    for (const persist::Extent& extent : pool_.pool().info().extents) {
+      if (room_name(extent.entry, extent.generation) == name) return extent;
+    }
+    return std::nullopt;
+  }
+  mutable LogPool pool_;
+};
+
+class LogsWithoutAnArea : public LogRooms {
+ protected:
+  LogsWithoutAnArea() : LogRooms(0) {}
+};
+
+TEST_F(LogsWithoutAnArea, ThePoolGivesNothingBeforeTheFirstLog) {
+  const uint64_t free = pool_.pool().largest_free_extent();
+  EXPECT_FALSE(LogStore::is_in(pool_.pool()));
+  EXPECT_EQ(extents(), 0u);
+  EXPECT_TRUE(pool_.store().list().empty());
+  EXPECT_EQ(pool_.store().find("a").code(), ErrorCode::kNotFound);
+  pool_.reopen();
+  EXPECT_EQ(pool_.pool().largest_free_extent(), free);
+  EXPECT_EQ(LogStore::open(pool_.pool()).code(), ErrorCode::kNotFound);
+}
+
+TEST_F(LogsWithoutAnArea, TheFirstLogMakesTheArea) {
+  EXPECT_EQ(pool_.store().area_identity(), kIdentityOfNew);
+  const uint64_t epoch = pool_.store().epoch();
+  const uint64_t id = pool_.make("a");
+  EXPECT_TRUE(LogStore::is_in(pool_.pool()));
+  EXPECT_EQ(pool_.store().epoch(), epoch);
+  ASSERT_TRUE(pool_.append(id, {"one", "two"}));
+  for (int start = 0; start < 2; ++start) {
+    const uint64_t before = pool_.store().epoch();
+    pool_.reopen();
+    EXPECT_GT(pool_.store().epoch(), before);
+    EXPECT_EQ(pool_.store().area_identity(), kIdentityOfNew);
+    EXPECT_EQ(entries_of(pool_.store(), "a"), (std::vector<TestEntry>{{1, "one"}, {2, "two"}}));
+  }
+}
+
+TEST_F(LogsWithoutAnArea, AFullPoolRefusesTheFirstLogAndServesALaterOne) {
+  const persist::Extent taken =
+      pool_.pool()
+          .allocate_extent(persist::ExtentKind::kRecords, pool_.pool().largest_free_extent())
+          .value();
+  const auto refused = pool_.store().create("a", {kTestLog, FullPolicy::kBackPressure});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.code(), ErrorCode::kFull);
+  EXPECT_EQ(extents(), 0u);
+  ASSERT_TRUE(pool_.pool().free_extent(taken));
+  pool_.make("a");
+  pool_.reopen();
+  EXPECT_EQ(pool_.store().list().size(), 1u);
+}
+
+TEST_F(LogRooms, ALogThatTheAreaHasNoRoomForTakesAnExtent) {
+  const uint64_t small = pool_.make("small");
+  const uint64_t large = pool_.make("large", FullPolicy::kBackPressure, kLarge);
+  EXPECT_EQ(extent_of(small), 0u);
+  EXPECT_NE(extent_of(large), 0u);
+  EXPECT_EQ(extents(), 2u);
+  ASSERT_TRUE(pool_.append(small, {"s"}));
+  ASSERT_TRUE(pool_.append(large, {std::string(kLarge / 3, 'l'), "last"}));
+  pool_.reopen();
+  EXPECT_EQ(entries_of(pool_.store(), "small"), (std::vector<TestEntry>{{1, "s"}}));
+  EXPECT_EQ(entries_of(pool_.store(), "large"),
+            (std::vector<TestEntry>{{1, std::string(kLarge / 3, 'l')}, {2, "last"}}));
+}
+
+TEST_F(LogRooms, TheExtentOfADeletedLogIsThePoolsAgain) {
+  const uint64_t free = pool_.pool().largest_free_extent();
+  const uint64_t large = pool_.make("large", FullPolicy::kBackPressure, 3 * kLarge);
+  std::vector<uint64_t> told;
+  bool was_there = false;
+  const uint64_t name = extent_of(large);
+  pool_.store().before_giving_back([&](uint64_t extent) {
+    told.push_back(extent);
+    was_there = extent_in_pool(extent).has_value();
+  });
+  ASSERT_LT(pool_.pool().largest_free_extent(), free);
+  ASSERT_TRUE(pool_.store().erase(large));
+  EXPECT_EQ(told, (std::vector<uint64_t>{name}));
+  EXPECT_TRUE(was_there) << "rights go before the memory does";
+  EXPECT_EQ(pool_.pool().largest_free_extent(), free);
+  EXPECT_TRUE(pool_.pool().allocate_extent(persist::ExtentKind::kRecords, free));
+  pool_.reopen();
+  EXPECT_TRUE(pool_.store().list().empty());
+}
+
+TEST_F(LogRooms, AnExtentStaysAsLongAsItHasALog) {
+  pool_.make("in-area", FullPolicy::kBackPressure, 40 * 1024);
+  ASSERT_TRUE(pool_.pool().allocate_extent(persist::ExtentKind::kLog, kLarge));
+  const uint64_t first = pool_.make("first", FullPolicy::kBackPressure, 30 * 1024);
+  const uint64_t beside = pool_.make("beside", FullPolicy::kBackPressure, kTestLog);
+  ASSERT_NE(extent_of(first), 0u);
+  ASSERT_EQ(extent_of(beside), extent_of(first));
+  ASSERT_TRUE(pool_.append(beside, {"stays"}));
+  ASSERT_TRUE(pool_.store().erase(first));
+  EXPECT_EQ(extents(), 2u);
+  pool_.reopen();
+  EXPECT_EQ(entries_of(pool_.store(), "beside"), (std::vector<TestEntry>{{1, "stays"}}));
+  ASSERT_TRUE(pool_.store().erase(pool_.store().find("beside")->id));
+  EXPECT_EQ(extents(), 1u);
+}
+
+TEST_F(LogRooms, AnExtentWithoutALogIsGivenBackAtTheNextStart) {
+  const uint64_t free = pool_.pool().largest_free_extent();
+  pool_.make("a");
+  ASSERT_TRUE(pool_.pool().allocate_extent(persist::ExtentKind::kLog, kLarge));
+  ASSERT_EQ(extents(), 2u);
+  pool_.reopen();
+  EXPECT_EQ(extents(), 1u);
+  EXPECT_EQ(pool_.pool().largest_free_extent(), free);
+  EXPECT_EQ(pool_.store().list().size(), 1u);
+}
+
+// As damage to a slot that says so brings a deleted log back.
+TEST_F(LogRooms, ALogWhoseExtentIsGoneIsLostAndCanBeDeleted) {
+  pool_.make("stays");
+  const uint64_t id = pool_.make("gone", FullPolicy::kBackPressure, kLarge);
+  ASSERT_TRUE(pool_.pool().free_extent(*extent_in_pool(extent_of(id))));
+  // The same entry and place, of somebody else.
+  ASSERT_TRUE(pool_.pool().allocate_extent(persist::ExtentKind::kLog, kLarge + 1024));
+  pool_.reopen();
+  ASSERT_TRUE(pool_.store().find("gone"));
+  EXPECT_TRUE(is_lost(*pool_.store().find("gone")));
+  EXPECT_FALSE(is_lost(*pool_.store().find("stays")));
+  ASSERT_TRUE(pool_.store().erase(id));
+  pool_.reopen();
+  EXPECT_EQ(pool_.store().list().size(), 1u);
+}
+
+TEST_F(LogRooms, AFullPoolIsAnErrorForTheOneWhoAsks) {
+  const uint64_t id = pool_.make("a");
+  const auto refused = pool_.store().create("b", {kFree, FullPolicy::kBackPressure});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.code(), ErrorCode::kFull);
+  EXPECT_NE(refused.error().message.find("the largest that fits has"), std::string::npos);
+  EXPECT_NE(refused.error().message.find("pmstore pool info"), std::string::npos);
+  EXPECT_EQ(extents(), 1u);
+  ASSERT_TRUE(pool_.append(id, {"goes on"}));
+  EXPECT_TRUE(pool_.store().create("b", {kFree / 2, FullPolicy::kBackPressure}));
+}
+
+TEST_F(LogRooms, IdsAreNotUsedAgainWhenTheirExtentsAreGone) {
+  const uint64_t first = pool_.make("a", FullPolicy::kBackPressure, kLarge);
+  ASSERT_TRUE(pool_.store().erase(first));
+  pool_.reopen();
+  const uint64_t second = pool_.make("a", FullPolicy::kBackPressure, kLarge);
+  EXPECT_GT(second, first);
+  EXPECT_EQ(pool_.store().info(first).code(), ErrorCode::kNotFound);
+}
+
+// Programs of before rooms go on with areas that have none.
+TEST_F(LogRooms, EarlierVersionsRefuseAnAreaFromItsFirstRoomOn) {
+  pool_.make("small");
+  pool_.reopen();
+  EXPECT_EQ(header().version, kLogFormatVersion);
+  pool_.make("large", FullPolicy::kBackPressure, kLarge);
+  EXPECT_EQ(header().version, kLogVersionWithRooms);
+  pool_.reopen();
+  EXPECT_EQ(header().version, kLogVersionWithRooms);
+}
+
+}  // namespace
+}  // namespace pmstore::log
