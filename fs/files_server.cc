@@ -157,6 +157,8 @@ base::Task<Status> FilesServer::State::open_names(Server& server, FilesServerOpt
   with.store_has_failed = [this] { return memory->failed(); };
   with.now_ns = std::move(options.now_ns);
   with.max_inodes = options.max_inodes;
+  with.max_opens = options.max_opens;
+  with.on_damage = std::move(options.on_damage);
   with.identity = options.identity;
   with.root_uid = options.root_uid;
   with.root_gid = options.root_gid;

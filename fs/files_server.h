@@ -16,6 +16,7 @@
 #include "base/result.h"
 #include "base/task.h"
 #include "fabric/device.h"
+#include "fs/namespace.h"
 #include "persist/pool.h"
 #include "pmstore/server.h"
 
@@ -25,11 +26,12 @@ struct FilesServerOptions {
   uint32_t lease_ms = 5000;  // as ServerOptions::lease_ms
   // The time of day, ns since 1970. Empty: this machine's; in virtual time that of the executor.
   std::function<uint64_t()> now_ns;
-  uint64_t max_inodes = 0;                  // as NamespaceOptions
-  uint64_t identity = 0;                    // likewise
-  uint32_t root_uid = 0;                    // likewise
-  uint32_t root_gid = 0;                    // likewise
-  fabric::DeviceOpener* devices = nullptr;  // as ServerOptions
+  uint64_t max_inodes = 0;                          // as NamespaceOptions
+  size_t max_opens = NamespaceOptions{}.max_opens;  // likewise
+  uint64_t identity = 0;                            // likewise
+  uint32_t root_uid = 0;                            // likewise
+  uint32_t root_gid = 0;                            // likewise
+  fabric::DeviceOpener* devices = nullptr;          // as ServerOptions
   // Clients of an earlier start may come back within a lease, to their locks and to unlinked files
   // that they have open: both are kept for them. False: there are none, and stop() ends only when
   // the space of what was removed is free.
@@ -40,6 +42,7 @@ struct FilesServerOptions {
   // Files are not served any more: another server has started on a copy of the pool, and has taken
   // the data servers. Called once, and says why in one line.
   std::function<void(const Error&)> on_fenced;
+  std::function<void(const std::string&)> on_damage = {};  // as NamespaceOptions
 };
 
 class FilesServer {

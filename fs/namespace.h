@@ -47,6 +47,8 @@ struct NamespaceOptions {
   // Has the store failed for good, so that this process hears nothing of its transactions any more?
   // Empty: it has not.
   std::function<bool()> store_has_failed;
+  // Hears one line for each record that open() finds wrong, and what follows from it; bounded.
+  std::function<void(const std::string&)> on_damage = {};
 };
 
 // Who keeps files open: one session of a client. An unlinked file lives while somebody has it open.
@@ -76,7 +78,9 @@ class Namespace {
  public:
   // Opens the file system in the store of `client`; makes an empty one, whose root has mode
   // 0755, when there is none. Claims all allocated ranges at `space`, and goes on with what a crash
-  // has left: unlinked files that nobody has open, quarantine. Damaged; errors of the store.
+  // has left: unlinked files that nobody has open, quarantine. A file whose map has a wrong record
+  // gives EIO; all else is served (docs/files.md). Damaged: the super record or the root directory
+  // is, or thousands of extents are; errors of the store.
   static base::Task<Result<std::unique_ptr<Namespace>>> open(Client& client, DataSpace& space,
                                                              NamespaceOptions options);
   ~Namespace();
@@ -120,7 +124,8 @@ class Namespace {
 
   struct Listed {
     DirectoryEntry entry;
-    std::optional<Attributes> attributes;  // readdirplus
+    // readdirplus. None: it is gone meanwhile, or its record is damaged; get_attributes() says so.
+    std::optional<Attributes> attributes;
   };
   // Entries behind `cookie` (0: from the start), at most `most`, in the order in which they were
   // made; "." and ".." are not among them. Every entry that is there during the whole listing is
@@ -201,8 +206,8 @@ class Namespace {
   std::unique_ptr<State> state_;
 };
 
-// What `pmstore fs check` finds. A file system that is in use may be checked: then an inode that
-// changes meanwhile is looked at again.
+// What `pmstore fs check` finds. A file system that is in use may be checked: then what changes
+// meanwhile is looked at again, and what a change under way leaves for a moment is no damage.
 struct NamespaceFindings {
   uint64_t inodes = 0;
   uint64_t directories = 0;
@@ -210,6 +215,7 @@ struct NamespaceFindings {
   std::vector<std::string> damage;    // one line each, at most kMaxLines; `found` counts all
   std::vector<std::string> repaired;  // likewise; says what was lost
   uint64_t found = 0;
+  uint64_t not_judged = 0;  // may be damage: the inode has changed whenever it was looked at
   static constexpr size_t kMaxLines = 1000;
 };
 // Every extent belongs to exactly one file or to quarantine; link counts; every inode is reachable

@@ -3,10 +3,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <set>
+#include <memory>
 #include <string>
 #include <utility>
 
+#include "fs/internal/findings_judge.h"
 #include "fs/internal/namespace_survey.h"
 #include "fs/internal/namespace_transaction.h"
 #include "fs/namespace.h"
@@ -15,6 +16,7 @@ namespace pmstore::fs {
 namespace {
 
 using internal::Finding;
+using internal::FindingsJudge;
 using internal::Inode;
 using internal::NamespaceSurvey;
 using internal::NamespaceTables;
@@ -84,7 +86,8 @@ Task<PosixStatus> correct(NamespaceTransaction& transaction, const Finding& find
   PMSTORE_CO_TRY(Inode inode, co_await transaction.inode(finding.ino));
   Attributes& a = inode.attributes;
   switch (finding.kind) {
-    case Finding::Kind::kLinks: a.links = static_cast<uint32_t>(finding.value); break;
+    case Finding::Kind::kLinks:
+    case Finding::Kind::kDirectoryLinks: a.links = static_cast<uint32_t>(finding.value); break;
     case Finding::Kind::kSize: a.size = finding.value; break;
     case Finding::Kind::kDataBytes: a.data_bytes = finding.value; break;
     default: inode.xattr_bytes = static_cast<uint32_t>(finding.value); break;
@@ -164,6 +167,7 @@ Task<PosixResult<std::string>> repair_one(NamespaceTransaction& transaction,
   switch (finding.kind) {
     case Kind::kOther: co_return std::string();
     case Kind::kLinks:
+    case Kind::kDirectoryLinks:
     case Kind::kSize:
     case Kind::kDataBytes:
     case Kind::kXattrBytes: {
@@ -207,6 +211,12 @@ Task<PosixResult<std::string>> repair_one(NamespaceTransaction& transaction,
       PMSTORE_CO_TRY_STATUS(co_await erase_if_there(transaction, finding.table, finding.name));
       co_return std::string("the record was removed");
     }
+    case Kind::kWrongPlace: {
+      PMSTORE_CO_TRY_STATUS(co_await erase_if_there(transaction, finding.table, finding.name));
+      co_return std::string(raw(finding.ino) == 0
+                                ? "the record was removed"
+                                : "the file lost that extent: it reads as zeros there");
+    }
   }
   co_return std::string();
 }
@@ -226,53 +236,62 @@ Task<Status> repair_all(Client& client, const NamespaceTables& tables,
   co_return Status{};
 }
 
-// The lines of `now` that were there before, too.
-std::vector<Finding> confirmed(const std::vector<Finding>& before,
-                               const std::vector<Finding>& now) {
-  std::set<std::string_view> lines;
-  for (const Finding& finding : before) lines.insert(finding.line);
-  std::vector<Finding> both;
-  for (const Finding& finding : now) {
-    if (lines.contains(finding.line)) both.push_back(finding);
+// Before the records go that may have named some of it: it is zero when it is free again.
+Task<Status> quarantine_unnamed(Client& client, const NamespaceTables& tables,
+                                const std::vector<AreaRange>& ranges) {
+  constexpr size_t kAtOnce = 64;
+  for (size_t done = 0; done < ranges.size();) {
+    NamespaceTransaction transaction(client, tables);
+    const auto first = co_await next_freed_id(transaction);
+    if (!first) co_return make_error(ErrorCode::kDamaged, first.error().to_string());
+    uint64_t id = *first;
+    const size_t end = std::min(done + kAtOnce, ranges.size());
+    while (done < end) transaction.put_freed(id++, ranges[done++]);
+    PMSTORE_CO_TRY_STATUS(co_await transaction.commit());
   }
-  return both;
+  co_return Status{};
 }
 
-struct Surveyed {
-  std::vector<Finding> findings;
-  NamespaceFindings counts;
-};
-
-Task<Result<Surveyed>> survey(Client& client, const NamespaceTables& tables, uint64_t area_bytes) {
-  NamespaceSurvey look(client, tables, area_bytes);
-  PMSTORE_CO_TRY_STATUS(co_await look.run());
-  Surveyed surveyed;
-  surveyed.findings = look.findings();
-  surveyed.counts.inodes = look.inodes();
-  surveyed.counts.directories = look.directories();
-  surveyed.counts.extents = look.extents();
-  co_return std::move(surveyed);
+bool has_wrong_places(const std::vector<Finding>& findings) {
+  return std::any_of(findings.begin(), findings.end(), [](const Finding& finding) {
+    return finding.kind == Finding::Kind::kWrongPlace;
+  });
 }
 
 }  // namespace
 
+// What is only a change under way is gone at another look, or its inode has changed between two.
 Task<Result<NamespaceFindings>> check_namespace(Client& client, uint64_t area_bytes, bool repair) {
   PMSTORE_CO_TRY(const NamespaceTables tables, co_await internal::open_tables(client, false));
-  PMSTORE_CO_TRY(Surveyed first, co_await survey(client, tables, area_bytes));
-  NamespaceFindings result = first.counts;
-  std::vector<Finding> findings = std::move(first.findings);
-  // What is only a change under way is gone at the second look.
-  if (!findings.empty()) {
-    PMSTORE_CO_TRY(Surveyed second, co_await survey(client, tables, area_bytes));
-    findings = confirmed(findings, second.findings);
+  auto survey = std::make_unique<NamespaceSurvey>(client, tables, area_bytes);
+  PMSTORE_CO_TRY_STATUS(co_await survey->run());
+  NamespaceFindings result;
+  result.inodes = survey->inodes();
+  result.directories = survey->directories();
+  result.extents = survey->extents();
+  FindingsJudge judge(client, tables);
+  constexpr int kLooks = 4;
+  for (int look = 0; look < kLooks && !survey->findings().empty(); ++look) {
+    auto next = std::make_unique<NamespaceSurvey>(client, tables, area_bytes);
+    PMSTORE_CO_TRY_STATUS(co_await next->run());
+    PMSTORE_CO_TRY_STATUS(co_await judge.compare(*survey, *next));
+    survey = std::move(next);
+    if (judge.open() == 0) break;
   }
+  std::vector<Finding> findings = judge.confirmed();
+  result.not_judged = judge.open();
   constexpr int kRounds = 4;  // one repair may show what the next one has to mend
   for (int round = 0; repair && !findings.empty() && round < kRounds; ++round) {
     const size_t before = result.repaired.size();
+    if (has_wrong_places(findings)) {
+      const std::vector<AreaRange> unnamed = survey->unnamed();
+      PMSTORE_CO_TRY_STATUS(co_await quarantine_unnamed(client, tables, unnamed));
+    }
     PMSTORE_CO_TRY_STATUS(co_await repair_all(client, tables, findings, result));
     if (result.repaired.size() == before) break;
-    PMSTORE_CO_TRY(Surveyed again, co_await survey(client, tables, area_bytes));
-    findings = std::move(again.findings);
+    survey = std::make_unique<NamespaceSurvey>(client, tables, area_bytes);
+    PMSTORE_CO_TRY_STATUS(co_await survey->run());
+    findings = survey->findings();
   }
   result.found = findings.size();
   for (Finding& finding : findings) note(result.damage, std::move(finding.line));

@@ -1,9 +1,9 @@
 // Namespace::open(): an empty file system is made, or the one that is there is claimed.
-#include <algorithm>
 #include <string>
 #include <utility>
 
 #include "fs/internal/namespace_state.h"
+#include "fs/internal/space_claims.h"
 #include "fs/namespace.h"
 
 namespace pmstore::fs {
@@ -56,39 +56,6 @@ Task<Status> format(NamespaceCore& core) {
   co_return co_await transaction.commit();
 }
 
-// Every record of a table, in order.
-template <typename See>
-Task<Status> see_all(Client& client, TableId table, See see) {
-  std::string from;
-  while (true) {
-    Transaction transaction = client.begin();
-    const KeyRange range{from, {}};
-    TransactionScan scan = transaction.scan(table, range);
-    PMSTORE_CO_TRY(const RecordPage page, co_await scan.next());
-    if (page.empty()) co_return Status{};
-    for (const RecordRef record : page) {
-      PMSTORE_CO_TRY_STATUS(see(record));
-    }
-    from = std::string(page.back().key) + '\0';
-  }
-}
-
-Task<Status> claim_all(NamespaceCore& core) {
-  const auto claim_piece = [&core](const RecordRef& record) -> Status {
-    PMSTORE_TRY(const internal::Piece piece, internal::decode_piece(record.key, record.value));
-    return core.space().claim(piece.place);
-  };
-  PMSTORE_CO_TRY_STATUS(co_await see_all(core.client(), core.tables.maps, claim_piece));
-  const auto claim_freed = [&core](const RecordRef& record) -> Status {
-    PMSTORE_TRY(const uint64_t id, internal::freed_id_of_key(record.key));
-    PMSTORE_TRY(const AreaRange range, internal::decode_place(record.value));
-    core.next_freed_id = std::max(core.next_freed_id, id + 1);
-    core.quarantined_bytes += range.bytes;
-    return core.space().claim(range);
-  };
-  co_return co_await see_all(core.client(), core.tables.freed, claim_freed);
-}
-
 Task<Status> start(NamespaceCore& core) {
   PMSTORE_CO_TRY(core.tables, co_await internal::open_tables(core.client(), true));
   auto super = co_await core.client().get(core.tables.super, internal::kSuperKey);
@@ -107,7 +74,8 @@ Task<Status> start(NamespaceCore& core) {
   // In a full pool it stays spent.
   const Status reserved = co_await core.reserve.restore();
   if (!reserved && reserved.code() != ErrorCode::kFull) co_return reserved.error();
-  co_return co_await claim_all(core);
+  internal::SpaceClaims claims(core);
+  co_return co_await claims.run();
 }
 
 }  // namespace

@@ -54,9 +54,12 @@ Task<PosixResult<std::vector<Namespace::Listed>>> Directories::list(Caller calle
     PosixResult<Inode> found = co_await core_.inode(one.entry.ino);
     if (found) {
       one.attributes = found->attributes;
-    } else if (found.number() != ESTALE) {  // ESTALE: removed since it was listed
-      co_return std::move(found.error());
+      continue;
     }
+    // ESTALE: removed since it was listed. EIO: damaged, and the others are listed all the same.
+    const bool concerns_it_alone =
+        found.number() == ESTALE || (found.number() == EIO && !core_.store_has_failed());
+    if (!concerns_it_alone) co_return std::move(found.error());
   }
   co_return std::move(listed);
 }

@@ -36,6 +36,11 @@ Task<PosixResult<std::vector<Piece>>> FileMaps::pieces(Ino ino, uint64_t from, u
 // A file's stripes go to one server after the other. The first one is another one for the next
 // file, and small files have one stripe.
 Result<AreaRange> FileMaps::allocate(Ino ino, uint64_t at, uint64_t most) {
+  if (core_.space_is_unknown) {
+    return make_error(ErrorCode::kDamaged,
+                      "a wrong record hides which space is free, so none is given out; stop the "
+                      "server and run `pmstore fs check --repair`");
+  }
   DataSpace& space = core_.space();
   const uint16_t servers = space.takers();
   if (servers > 1) most = std::min(most, kStripeBytes - at % kStripeBytes);

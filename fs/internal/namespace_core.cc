@@ -101,6 +101,11 @@ Task<PosixResult<Inode>> NamespaceCore::file(Ino ino) {
 }
 
 PosixStatus NamespaceCore::check_settled(Ino ino) const {
+  if (damaged.contains(ino)) {
+    return PosixError(EIO,
+                      "a record of where the file has its data is wrong; stop the server and run "
+                      "`pmstore fs check --repair`");
+  }
   if (!unsettled.contains(ino)) return {};
   return PosixError(EIO,
                     "what became of the file's last change is not known yet: the store is away, or "

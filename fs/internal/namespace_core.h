@@ -96,7 +96,7 @@ class NamespaceCore {
   base::Task<PosixResult<Inode>> file(Ino ino);
 
   bool store_has_failed() const;
-  // EIO: it is one of `unsettled`.
+  // EIO: it is one of `unsettled` or `damaged`.
   PosixStatus check_settled(Ino ino) const;
   // Before something new is recorded. ENOSPC: what is free is needed to remove files.
   base::Task<PosixStatus> check_reserve();
@@ -132,6 +132,11 @@ class NamespaceCore {
   // it has failed, they stay so until the next start. Who takes the lock of their data does nothing
   // with it.
   std::set<Ino> unsettled;
+  // Files of which a map record is wrong, or has units of another file: nothing is done with their
+  // data, and nothing of it becomes free. Written at the start only.
+  std::set<Ino> damaged;
+  // A record that is wrong may name any unit: none is given out.
+  bool space_is_unknown = false;
   bool is_new = false;  // made by this opening: no client had anything open before
   // Clients may still open again what they had open before the start, unlinked meanwhile or not.
   bool in_grace = false;

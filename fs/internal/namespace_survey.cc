@@ -3,12 +3,49 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <tuple>
 #include <utility>
 
 #include "fs/internal/data_server_records.h"
+#include "fs/internal/table_records.h"
 
 namespace pmstore::fs::internal {
+
+namespace {
+
+// Not 0.
+uint64_t fingerprint_of(std::string_view value) { return std::hash<std::string_view>{}(value) | 1; }
+
+Finding wrong_count(Finding::Kind kind, Ino ino, uint64_t right, std::string line) {
+  return {kind, std::move(line), ino, right, {}, {}};
+}
+
+}  // namespace
+
+Finding wrong_size(Ino directory, uint64_t counts, uint64_t has) {
+  return wrong_count(
+      Finding::Kind::kSize, directory, has,
+      fmt::format("directory {} counts {} entries, but has {}", raw(directory), counts, has));
+}
+
+Finding wrong_links_of_directory(Ino directory, uint64_t links, uint64_t subdirectories) {
+  return wrong_count(Finding::Kind::kDirectoryLinks, directory, 2 + subdirectories,
+                     fmt::format("directory {} has link count {}, but {} subdirectories",
+                                 raw(directory), links, subdirectories));
+}
+
+Finding wrong_data_bytes(Ino ino, uint64_t counts, uint64_t has) {
+  return wrong_count(
+      Finding::Kind::kDataBytes, ino, has,
+      fmt::format("inode {} counts {} bytes of extents, but has {}", raw(ino), counts, has));
+}
+
+Finding wrong_xattr_bytes(Ino ino, uint64_t counts, uint64_t has) {
+  return wrong_count(Finding::Kind::kXattrBytes, ino, has,
+                     fmt::format("inode {} counts {} bytes of attribute names, but has {}",
+                                 raw(ino), counts, has));
+}
 
 void NamespaceSurvey::add(Kind kind, std::string line, Ino ino, uint64_t value, std::string name,
                           TableId table) {
@@ -20,20 +57,27 @@ NamespaceSurvey::Seen* NamespaceSurvey::seen(Ino ino) {
   return found == inodes_.end() ? nullptr : &found->second;
 }
 
-template <typename See>
-Task<Status> NamespaceSurvey::see_all(TableId table, See see) {
-  std::string from;
-  while (true) {
-    Transaction transaction = client_.begin();
-    const KeyRange range{from, {}};
-    TransactionScan scan = transaction.scan(table, range);
-    auto page = co_await scan.next();
-    if (!page && page.code() == ErrorCode::kConflict) continue;
-    if (!page) co_return page.error();
-    if (page->empty()) co_return Status{};
-    for (const RecordRef record : *page) see(record);
-    from = std::string(page->back().key) + '\0';
-  }
+uint64_t NamespaceSurvey::fingerprint(Ino ino) const {
+  const auto found = inodes_.find(raw(ino));
+  return found == inodes_.end() ? 0 : found->second.fingerprint;
+}
+
+void NamespaceSurvey::add_wrong_place(std::string line, Ino ino, TableId table, std::string key) {
+  // Where its units may be is known only with all areas.
+  add(areas_are_known_ ? Kind::kWrongPlace : Kind::kOther, std::move(line), ino, 0, std::move(key),
+      table);
+}
+
+Task<Status> NamespaceSurvey::see_all(TableId table, std::string_view name,
+                                      std::function<void(const RecordRef&)> see) {
+  PMSTORE_CO_TRY(const uint64_t illegible, co_await see_records(client_, table, std::move(see)));
+  if (illegible == 0) co_return Status{};
+  if (table == tables_.maps || table == tables_.freed) records_are_legible_ = false;
+  add(Kind::kOther,
+      fmt::format("{} records, of table {} or others, have a wrong checksum; the next start of the "
+                  "server treats them as deleted",
+                  illegible, name));
+  co_return Status{};
 }
 
 void NamespaceSurvey::see_inode(const RecordRef& record) {
@@ -42,7 +86,8 @@ void NamespaceSurvey::see_inode(const RecordRef& record) {
   const auto inode = decode_inode(*ino, record.value);
   if (!inode) {
     // It is there: what belongs to it must not be taken for something that nobody has.
-    inodes_.emplace(raw(*ino), Seen{.is_damaged = true});
+    inodes_.emplace(raw(*ino),
+                    Seen{.fingerprint = fingerprint_of(record.value), .is_damaged = true});
     return add_damaged(inode.error());
   }
   const Attributes& a = inode->attributes;
@@ -52,7 +97,8 @@ void NamespaceSurvey::see_inode(const RecordRef& record) {
                                   .data_bytes = a.data_bytes,
                                   .next_number = inode->next_number,
                                   .xattr_bytes = inode->xattr_bytes,
-                                  .version = a.version});
+                                  .version = a.version,
+                                  .fingerprint = fingerprint_of(record.value)});
   directories_ += inode->is_directory();
 }
 
@@ -91,7 +137,8 @@ void NamespaceSurvey::see_entry(const RecordRef& record, Numbers& numbers) {
   if (!directory->is_damaged && entry->number >= directory->next_number) {
     add(Kind::kOther,
         fmt::format("entry '{}' of directory {} has number {}, but the next one is {}", name,
-                    raw(*parent), entry->number, directory->next_number));
+                    raw(*parent), entry->number, directory->next_number),
+        *parent);
   }
   if (entry->type == FileType::kDirectory) {
     ++directory->subdirectories;
@@ -150,9 +197,12 @@ void NamespaceSurvey::see_parent(const RecordRef& record) {
 
 void NamespaceSurvey::see_piece(const RecordRef& record) {
   const auto ino = ino_of_key(record.key);
-  if (!ino) return add_damaged(ino.error());
   const auto piece = decode_piece(record.key, record.value);
-  if (!piece) return add_damaged(piece.error());
+  if (!ino || !piece) {
+    return add_wrong_place(fmt::format("inode {}: {}", ino ? raw(*ino) : 0,
+                                       ino ? piece.error().message : ino.error().message),
+                           ino ? *ino : Ino{}, tables_.maps, std::string(record.key));
+  }
   ++extents_;
   places_.push_back({piece->place, *ino, piece->file_offset});
   Seen* const file = seen(*ino);
@@ -164,7 +214,7 @@ void NamespaceSurvey::see_piece(const RecordRef& record) {
   }
   if (last_piece_ino_ == *ino && last_piece_.end() > piece->file_offset) {
     add(Kind::kOther,
-        fmt::format("inode {} has two extents for byte {}", raw(*ino), piece->file_offset));
+        fmt::format("inode {} has two extents for byte {}", raw(*ino), piece->file_offset), *ino);
   }
   last_piece_ = *piece;
   last_piece_ino_ = *ino;
@@ -173,9 +223,11 @@ void NamespaceSurvey::see_piece(const RecordRef& record) {
 
 void NamespaceSurvey::see_freed(const RecordRef& record) {
   const auto id = freed_id_of_key(record.key);
-  if (!id) return add_damaged(id.error());
   const auto range = decode_place(record.value);
-  if (!range) return add_damaged(range.error());
+  if (!id || !range) {
+    return add_wrong_place("quarantine: " + (id ? range.error() : id.error()).message, {},
+                           tables_.freed, std::string(record.key));
+  }
   places_.push_back({*range, Ino{}, *id});
 }
 
@@ -210,19 +262,13 @@ void NamespaceSurvey::see_xattr(const RecordRef& record) {
 
 void NamespaceSurvey::judge_directory(Ino ino, const Seen& seen) {
   if (seen.links > 0 && seen.links != 2 + seen.subdirectories) {
-    add(Kind::kLinks,
-        fmt::format("directory {} has link count {}, but {} subdirectories", raw(ino), seen.links,
-                    seen.subdirectories),
-        ino, 2 + seen.subdirectories);
+    add(wrong_links_of_directory(ino, seen.links, seen.subdirectories));
   }
   if (seen.size != seen.entries) {
-    add(Kind::kSize,
-        fmt::format("directory {} counts {} entries, but has {}", raw(ino), seen.size,
-                    seen.entries),
-        ino, seen.entries);
+    add(wrong_size(ino, seen.size, seen.entries));
   }
   if (seen.names > 1) {
-    add(Kind::kOther, fmt::format("directory {} has {} names", raw(ino), seen.names));
+    add(Kind::kOther, fmt::format("directory {} has {} names", raw(ino), seen.names), ino);
   }
   if (ino != kRootIno && seen.links > 0 && seen.names == 1 && seen.parent != seen.named_by) {
     add(Kind::kParent,
@@ -246,16 +292,10 @@ void NamespaceSurvey::judge_inode(Ino ino, const Seen& seen) {
         fmt::format("inode {} has no name, and is not recorded as an orphan", raw(ino)), ino);
   }
   if (seen.data_bytes != seen.mapped_bytes) {
-    add(Kind::kDataBytes,
-        fmt::format("inode {} counts {} bytes of extents, but has {}", raw(ino), seen.data_bytes,
-                    seen.mapped_bytes),
-        ino, seen.mapped_bytes);
+    add(wrong_data_bytes(ino, seen.data_bytes, seen.mapped_bytes));
   }
   if (seen.xattr_bytes != seen.xattr_names) {
-    add(Kind::kXattrBytes,
-        fmt::format("inode {} counts {} bytes of attribute names, but has {}", raw(ino),
-                    seen.xattr_bytes, seen.xattr_names),
-        ino, seen.xattr_names);
+    add(wrong_xattr_bytes(ino, seen.xattr_bytes, seen.xattr_names));
   }
 }
 
@@ -268,7 +308,10 @@ bool NamespaceSurvey::leads_to_root(Ino ino) {
     Seen* const one = seen(ino);
     if (reached || one == nullptr) break;
     if (one->is_reachable || one->is_damaged) reached = true;
-    if (reached || one->names == 0) break;
+    if (reached) break;
+    // It is not reached itself, and what lies below it comes back with it.
+    if (one->names == 0 && one->links > 0 && !path.empty()) return true;
+    if (one->names == 0) break;
     path.push_back(one);
     ino = one->named_by;
   }
@@ -314,21 +357,50 @@ void NamespaceSurvey::judge_shared(const Place& first, const Place& second) {
       encode(loses.range) + encode(keeps.range));
 }
 
-void NamespaceSurvey::judge_place(const Place& place) {
+bool NamespaceSurvey::judge_place(const Place& place) {
   uint64_t area_bytes = area_bytes_;
   if (place.range.server != 0) {
     const auto found = other_bytes_.find(place.range.server);
     if (found == other_bytes_.end()) {
-      return add(Kind::kOther, fmt::format("an extent of inode {} is at data server {}, which is "
-                                           "not in the list",
-                                           raw(place.ino), place.range.server));
+      add(Kind::kOther, fmt::format("an extent of inode {} is at data server {}, which is not in "
+                                    "the list",
+                                    raw(place.ino), place.range.server));
+      return false;
     }
     area_bytes = found->second;
   }
   const uint64_t end = place.range.offset + place.range.bytes;
-  if (area_bytes == 0 || end <= area_bytes) return;
-  add(Kind::kOther,
-      fmt::format("an extent of inode {} ends at {}, outside of its area", raw(place.ino), end));
+  if (area_bytes == 0 || end <= area_bytes) return true;
+  const bool is_freed = raw(place.ino) == 0;
+  add_wrong_place(
+      fmt::format("an extent of inode {} ends at {}, outside of its area", raw(place.ino), end),
+      place.ino, is_freed ? tables_.freed : tables_.maps,
+      is_freed ? freed_key(place.key) : map_key(place.ino, place.key));
+  return false;
+}
+
+std::vector<AreaRange> NamespaceSurvey::unnamed() const {
+  std::map<uint16_t, uint64_t> areas = other_bytes_;
+  areas[0] = area_bytes_;
+  std::vector<AreaRange> ranges;
+  for (const auto& [server, bytes] : areas) {
+    uint64_t at = 0;
+    const auto add_up_to = [&, server = server](uint64_t end) {
+      while (at < end) {
+        const uint64_t part = std::min(end - at, kMaxExtentBytes);
+        ranges.push_back({server, at, part});
+        at += part;
+      }
+    };
+    for (const Place& place : places_) {  // in order: judge_places() has sorted them
+      const uint64_t end = place.range.offset + place.range.bytes;
+      if (place.range.server != server || end > bytes) continue;
+      add_up_to(place.range.offset);
+      at = std::max(at, end);
+    }
+    add_up_to(bytes);
+  }
+  return ranges;
 }
 
 void NamespaceSurvey::judge_places() {
@@ -338,42 +410,53 @@ void NamespaceSurvey::judge_places() {
   const auto end_of = [](const Place& place) { return place.range.offset + place.range.bytes; };
   const Place* furthest = nullptr;  // of those that begin before
   for (const Place& place : places_) {
-    judge_place(place);
+    if (!judge_place(place)) continue;
     const bool is_same_area = furthest != nullptr && furthest->range.server == place.range.server;
     if (is_same_area && place.range.offset < end_of(*furthest)) judge_shared(*furthest, place);
     if (!is_same_area || end_of(place) > end_of(*furthest)) furthest = &place;
   }
 }
 
-Task<Status> NamespaceSurvey::run() {
-  const auto each = [this](auto see) {
-    return [this, see](const RecordRef& record) { (this->*see)(record); };
-  };
+Task<Status> NamespaceSurvey::look_up_areas() {
   DataServerRecords records(client_);
   const auto listed = co_await records.load();
   if (!listed && listed.code() != ErrorCode::kDamaged) co_return listed.error();
   if (!listed) add_damaged(listed.error());
+  areas_are_known_ = listed && area_bytes_ > 0;
   for (size_t i = 0; listed && i < listed->servers.size(); ++i) {
     const DataServerEntry& server = listed->servers[i];
     const bool has_data = server.index != 0 && server.state != DataServerState::kGone;
     if (has_data) other_bytes_[server.index] = server.bytes;
   }
-  PMSTORE_CO_TRY_STATUS(co_await see_all(tables_.inodes, each(&NamespaceSurvey::see_inode)));
+  co_return Status{};
+}
+
+Task<Status> NamespaceSurvey::run() {
+  const auto each = [this](auto see) {
+    return [this, see](const RecordRef& record) { (this->*see)(record); };
+  };
+  using Self = NamespaceSurvey;
+  const NamespaceTables& t = tables_;
+  PMSTORE_CO_TRY_STATUS(co_await look_up_areas());
+  PMSTORE_CO_TRY_STATUS(co_await see_all(t.inodes, ".fs.inodes", each(&Self::see_inode)));
   Numbers numbers;
   const auto entry = [&](const RecordRef& record) { see_entry(record, numbers); };
-  PMSTORE_CO_TRY_STATUS(co_await see_all(tables_.entries, entry));
+  PMSTORE_CO_TRY_STATUS(co_await see_all(t.entries, ".fs.entries", entry));
   const auto number = [&](const RecordRef& record) { see_number(record, numbers); };
-  PMSTORE_CO_TRY_STATUS(co_await see_all(tables_.numbers, number));
+  PMSTORE_CO_TRY_STATUS(co_await see_all(t.numbers, ".fs.numbers", number));
   compare_numbers(numbers);
-  PMSTORE_CO_TRY_STATUS(co_await see_all(tables_.parents, each(&NamespaceSurvey::see_parent)));
-  PMSTORE_CO_TRY_STATUS(co_await see_all(tables_.maps, each(&NamespaceSurvey::see_piece)));
-  PMSTORE_CO_TRY_STATUS(co_await see_all(tables_.freed, each(&NamespaceSurvey::see_freed)));
-  PMSTORE_CO_TRY_STATUS(co_await see_all(tables_.orphans, each(&NamespaceSurvey::see_orphan)));
-  PMSTORE_CO_TRY_STATUS(co_await see_all(tables_.xattrs, each(&NamespaceSurvey::see_xattr)));
+  PMSTORE_CO_TRY_STATUS(co_await see_all(t.parents, ".fs.parents", each(&Self::see_parent)));
+  PMSTORE_CO_TRY_STATUS(co_await see_all(t.maps, ".fs.maps", each(&Self::see_piece)));
+  PMSTORE_CO_TRY_STATUS(co_await see_all(t.freed, ".fs.freed", each(&Self::see_freed)));
+  PMSTORE_CO_TRY_STATUS(co_await see_all(t.orphans, ".fs.orphans", each(&Self::see_orphan)));
+  PMSTORE_CO_TRY_STATUS(co_await see_all(t.xattrs, ".fs.xattrs", each(&Self::see_xattr)));
   if (seen(kRootIno) == nullptr) add(Kind::kOther, "the root directory is not there");
   for (const auto& [ino, seen] : inodes_) judge_inode(Ino{ino}, seen);
   judge_reachable();
   judge_places();
+  for (Finding& finding : findings_) {
+    if (finding.kind == Kind::kWrongPlace && !records_are_legible_) finding.kind = Kind::kOther;
+  }
   co_return Status{};
 }
 

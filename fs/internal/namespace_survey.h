@@ -1,11 +1,15 @@
 // NamespaceSurvey: one look at all records of a file system, and what does not fit together in it.
 //
 // The tables are read one after the other, so on a file system in use a survey finds differences
-// that are none; a caller looks again. Memory: some 100 bytes for each inode, entry and extent.
+// that are none; a caller looks again. Every change of what belongs to an inode changes the inode's
+// record: a finding about one whose record was the same in the next survey, too, is no such
+// difference. A record with a wrong checksum is counted, and passed over. Memory: some 100 bytes
+// for each inode, entry and extent.
 // Threads: one executor's. Lifetimes: client and tables outlive it.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -24,8 +28,9 @@ namespace pmstore::fs::internal {
 // What is wrong, and how it can be mended.
 struct Finding {
   enum class Kind : uint8_t {
-    kOther,        // reported only
-    kLinks,        // of `ino`; `value` is right
+    kOther,  // reported only
+    kLinks,  // of `ino`, no directory; `value` is right
+    kDirectoryLinks,
     kSize,         // of a directory
     kDataBytes,    //
     kXattrBytes,   //
@@ -40,6 +45,9 @@ struct Finding {
     // The extent at `value` of `ino`, or, of ino 0, the freed range `value`, has units of another
     // one: `name` is its place, then the other's place.
     kSharedPlace,
+    // The record `name` of `table` does not say which units it means, or means units outside of
+    // their area. It may have been any that no other record names.
+    kWrongPlace,
   };
   Kind kind = Kind::kOther;
   std::string line;
@@ -48,6 +56,12 @@ struct Finding {
   std::string name;
   TableId table{};
 };
+
+// What is wrong with a count of an inode.
+Finding wrong_size(Ino directory, uint64_t counts, uint64_t has);
+Finding wrong_links_of_directory(Ino directory, uint64_t links, uint64_t subdirectories);
+Finding wrong_data_bytes(Ino ino, uint64_t counts, uint64_t has);
+Finding wrong_xattr_bytes(Ino ino, uint64_t counts, uint64_t has);
 
 class NamespaceSurvey {
  public:
@@ -59,6 +73,10 @@ class NamespaceSurvey {
   uint64_t inodes() const { return inodes_.size(); }
   uint64_t directories() const { return directories_; }
   uint64_t extents() const { return extents_; }
+  // Of an inode's record; 0: it was not there.
+  uint64_t fingerprint(Ino ino) const;
+  // What of all areas no record names that is right; of server 0 only where `area_bytes` was given.
+  std::vector<AreaRange> unnamed() const;
 
  private:
   struct Seen {
@@ -69,6 +87,7 @@ class NamespaceSurvey {
     uint64_t next_number = 0;
     uint32_t xattr_bytes = 0;
     uint64_t version = 0;
+    uint64_t fingerprint = 0;
     // Counted.
     uint32_t names = 0;
     uint32_t subdirectories = 0;
@@ -89,8 +108,9 @@ class NamespaceSurvey {
   using Kind = Finding::Kind;
   using Numbers = std::map<std::pair<uint64_t, uint64_t>, std::pair<Ino, std::string>>;
 
-  template <typename See>
-  base::Task<Status> see_all(TableId table, See see);
+  base::Task<Status> look_up_areas();
+  base::Task<Status> see_all(TableId table, std::string_view name,
+                             std::function<void(const RecordRef&)> see);
   void see_inode(const RecordRef& record);
   void see_entry(const RecordRef& record, Numbers& numbers);
   void see_number(const RecordRef& record, Numbers& numbers);
@@ -104,18 +124,23 @@ class NamespaceSurvey {
   void judge_directory(Ino ino, const Seen& seen);
   void judge_reachable();
   void judge_places();
-  void judge_place(const Place& place);
+  // Whether it is inside of its area.
+  bool judge_place(const Place& place);
+  void add_wrong_place(std::string line, Ino ino, TableId table, std::string key);
   void judge_shared(const Place& first, const Place& second);
   bool leads_to_root(Ino ino);
   Seen* seen(Ino ino);
   void add(Kind kind, std::string line, Ino ino = {}, uint64_t value = 0, std::string name = {},
            TableId table = {});
+  void add(Finding finding) { findings_.push_back(std::move(finding)); }
   void add_damaged(const Error& error) { add(Kind::kOther, error.message); }
 
   Client& client_;
   const NamespaceTables& tables_;
   const uint64_t area_bytes_;                 // of server 0; 0: not known
   std::map<uint16_t, uint64_t> other_bytes_;  // of the other servers, by index
+  bool areas_are_known_ = false;              // all of them
+  bool records_are_legible_ = true;           // of the tables that name units
   std::unordered_map<uint64_t, Seen> inodes_;
   std::vector<Place> places_;
   Piece last_piece_;

@@ -91,7 +91,7 @@ Task<PosixStatus> Reclaimer::scan() {
   const auto add_orphan = [this](const Record& record) {
     const auto ino = ino_of_key(record.key);
     const auto kind = decode_orphan(record.value);
-    if (!ino || !kind) return;
+    if (!ino || !kind || core_.damaged.contains(*ino)) return;
     const bool is_used = core_.in_grace || core_.opens.is_open(*ino);
     if (*kind == OrphanKind::kTruncated || !is_used) {
       core_.queue.add({Kind::kInode, raw(*ino), {}});

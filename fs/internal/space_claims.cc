@@ -1,0 +1,116 @@
+#include "fs/internal/space_claims.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "fs/internal/table_records.h"
+
+namespace pmstore::fs::internal {
+namespace {
+
+bool have_common_units(const AreaRange& a, const AreaRange& b) {
+  return a.server == b.server && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
+}
+
+}  // namespace
+
+void SpaceClaims::note(std::string line) {
+  if (++found_ <= kMostLines && core_.options().on_damage) core_.options().on_damage(line);
+}
+
+void SpaceClaims::space_is_unknown(std::string line) {
+  core_.space_is_unknown = true;
+  note(std::move(line) + "; until then no space for data is given out");
+}
+
+// An error: it is somebody else's, or not there.
+void SpaceClaims::claim_units(const AreaRange& range) {
+  for (uint64_t done = 0; done < range.bytes; done += kUnitBytes) {
+    (void)core_.space().claim({range.server, range.offset + done, kUnitBytes});
+  }
+}
+
+void SpaceClaims::claim_piece(const RecordRef& record) {
+  const auto ino = ino_of_key(record.key);
+  const auto place = decode_place(record.value);
+  const auto piece = decode_piece(record.key, record.value);
+  const std::string owner = ino ? fmt::format("inode {}", raw(*ino)) : std::string("a file");
+  if (!piece && ino) core_.damaged.insert(*ino);
+  if (!place) return space_is_unknown(fmt::format("{}: {}", owner, place.error().message));
+  const Status claimed = core_.space().claim(*place);
+  if (claimed && piece) return;
+  note(fmt::format("{}: {}", owner, claimed ? piece.error().message : claimed.error().message));
+  if (claimed) return;
+  if (ino) core_.damaged.insert(*ino);
+  refused_.push_back(*place);
+  claim_units(*place);
+}
+
+void SpaceClaims::claim_freed(const RecordRef& record) {
+  const auto id = freed_id_of_key(record.key);
+  const auto range = decode_place(record.value);
+  if (id) core_.next_freed_id = std::max(core_.next_freed_id, *id + 1);
+  if (!range) return space_is_unknown("quarantine: " + range.error().message);
+  const Status claimed = core_.space().claim(*range);
+  if (!claimed) claim_units(*range);
+  if (claimed && id) {
+    core_.quarantined_bytes += range->bytes;
+    return;
+  }
+  note("quarantine: " + (claimed ? id.error().message : claimed.error().message));
+  if (!id) return;
+  ReclaimQueue::Held held(core_.queue);
+  held.hold(*id);
+  held.keep();
+}
+
+// The other file is not to free what two have.
+void SpaceClaims::note_piece(const RecordRef& record) {
+  const auto ino = ino_of_key(record.key);
+  const auto place = decode_place(record.value);
+  if (!ino || !place) return;
+  const auto is_shared = [&](const AreaRange& range) { return have_common_units(range, *place); };
+  if (std::any_of(refused_.begin(), refused_.end(), is_shared)) core_.damaged.insert(*ino);
+}
+
+void SpaceClaims::tell() {
+  if (found_ <= kMostLines || !core_.options().on_damage) return;
+  core_.options().on_damage(
+      fmt::format("{} records of where files have their data are damaged; the first {} are above: "
+                  "run pmstore fs check",
+                  found_, kMostLines));
+}
+
+Task<Status> SpaceClaims::run() {
+  const auto each = [this](auto see) {
+    return [this, see](const RecordRef& record) { (this->*see)(record); };
+  };
+  const NamespaceTables& tables = core_.tables;
+  PMSTORE_CO_TRY(uint64_t illegible, co_await see_records(core_.client(), tables.maps,
+                                                          each(&SpaceClaims::claim_piece)));
+  PMSTORE_CO_TRY(const uint64_t more, co_await see_records(core_.client(), tables.freed,
+                                                           each(&SpaceClaims::claim_freed)));
+  illegible += more;
+  if (illegible > 0) {
+    space_is_unknown(
+        fmt::format("{} records have a wrong checksum: run pmstore fs check", illegible));
+  }
+  // What cannot be claimed is little, or the whole table is wrong.
+  constexpr size_t kMostRefused = 4096;
+  if (refused_.size() > kMostRefused) {
+    co_return make_error(ErrorCode::kDamaged,
+                         fmt::format("{} extents of files lie outside of their areas or belong to "
+                                     "two files: run pmstore fs check",
+                                     refused_.size()));
+  }
+  if (!refused_.empty()) {
+    PMSTORE_CO_TRY_STATUS(
+        co_await see_records(core_.client(), tables.maps, each(&SpaceClaims::note_piece)));
+  }
+  tell();
+  co_return Status{};
+}
+
+}  // namespace pmstore::fs::internal

@@ -1,0 +1,43 @@
+// SpaceClaims: at the start of a namespace, which units of the data servers are in use, as the maps
+// of files and the quarantine say it, also where some of these records are damaged.
+//
+// What a damaged record may name is kept out of use. A record that does not say where its range
+// lies may name any unit: then no space is given out at all (NamespaceCore::space_is_unknown). Of a
+// range that leaves its area, or has units of another range, each unit that can be is claimed by
+// itself. The files of such records, and those that have units of theirs, go to
+// NamespaceCore::damaged; such a range of the quarantine is never reclaimed. Invariant: no unit
+// that a record names is free behind run(). Threads: as Namespace. Lifetimes: the core outlives it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/task.h"
+#include "fs/internal/namespace_core.h"
+
+namespace pmstore::fs::internal {
+
+class SpaceClaims {
+ public:
+  explicit SpaceClaims(NamespaceCore& core) : core_(core) {}
+  // Tells NamespaceOptions::on_damage, one line for each damaged record, at most kMostLines of
+  // them, and then how many there are. Errors of the store.
+  base::Task<Status> run();
+  static constexpr uint64_t kMostLines = 16;
+
+ private:
+  void claim_piece(const RecordRef& record);
+  void claim_freed(const RecordRef& record);
+  void note_piece(const RecordRef& record);
+  void claim_units(const AreaRange& range);
+  void note(std::string line);
+  void space_is_unknown(std::string line);
+  void tell();
+
+  NamespaceCore& core_;
+  uint64_t found_ = 0;
+  std::vector<AreaRange> refused_;  // of files; could not be claimed as a whole
+};
+
+}  // namespace pmstore::fs::internal

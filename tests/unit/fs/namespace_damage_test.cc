@@ -1,0 +1,216 @@
+// A namespace whose records are damaged: what they concern is EIO, all else is served, and no unit
+// that a record may name is given to another file.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+
+#include "fs/internal/space_claims.h"
+#include "fs/layout/fs_layout.h"
+#include "tests/unit/fs/namespace_fixture.h"
+
+namespace pmstore::fs {
+namespace {
+
+class Damage : public NamespaceTest {
+ protected:
+  void SetUp() override {
+    options_.on_damage = [this](const std::string& line) { lines_.push_back(line); };
+    NamespaceTest::SetUp();
+  }
+  TableId table(std::string_view name) { return *run(client_->open_table(name)); }
+  void put_map(Ino ino, uint64_t offset, std::string_view value) {
+    ASSERT_TRUE(run(client_->put(table(".fs.maps"), internal::map_key(ino, offset), value)));
+  }
+  void put_freed(uint64_t id, std::string_view value) {
+    ASSERT_TRUE(run(client_->put(table(".fs.freed"), internal::freed_key(id), value)));
+  }
+  AreaRange place_of(Ino ino) { return run(fs().map(ino, 0, 1, false))->map.extents[0].place; }
+  void expect_no_data(Ino ino, std::string_view name) {
+    EXPECT_EQ(number(run(fs().read(ino, 0, 1))), EIO);
+    EXPECT_EQ(number(run(fs().map(ino, 0, 1, false))), EIO);
+    EXPECT_EQ(number(run(fs().open_file({}, ino, O_RDONLY, OpenOwner{1}))), EIO);
+    EXPECT_EQ(write(ino, 0, "y"), EIO);
+    EXPECT_EQ(truncate(ino, 0), EIO);
+    EXPECT_EQ(unlink(name), EIO);
+    EXPECT_EQ(number(run(fs().get_attributes(ino))), 0) << "its attributes are whole";
+  }
+  bool said(std::string_view what) const {
+    return std::any_of(lines_.begin(), lines_.end(),
+                       [what](const std::string& line) { return line.find(what) != line.npos; });
+  }
+  // With the file system closed meanwhile.
+  NamespaceFindings repair() {
+    stop();
+    open_store();
+    const auto found = run(check_namespace(*client_, space_.total_bytes(), true));
+    EXPECT_TRUE(found) << found.error().to_string();
+    EXPECT_EQ(run(check_namespace(*client_, space_.total_bytes(), false))->found, 0u);
+    client_.reset();
+    lines_.clear();
+    start();
+    settle();
+    EXPECT_TRUE(lines_.empty()) << ::testing::PrintToString(lines_);
+    return *found;
+  }
+  static bool names(const std::vector<std::string>& lines, std::string_view what) {
+    return std::any_of(lines.begin(), lines.end(),
+                       [what](const std::string& line) { return line.find(what) != line.npos; });
+  }
+
+  static constexpr size_t kBytes = 100'000;  // two units
+  std::vector<std::string> lines_;
+};
+
+TEST_F(Damage, AMapRecordThatDoesNotDecodeConcernsItsFileOnly) {
+  const Ino f = file("f"), g = file("g");
+  EXPECT_EQ(write(f, 0, std::string(kBytes, 'x')), 0);
+  EXPECT_EQ(write(g, 0, std::string(kBytes, 'y')), 0);
+  put_map(f, 0, "short");
+  restart();
+  ASSERT_EQ(lines_.size(), 1u) << ::testing::PrintToString(lines_);
+  EXPECT_TRUE(said("inode " + std::to_string(raw(f))));
+  EXPECT_EQ(read(g), std::string(kBytes, 'y'));
+  EXPECT_EQ(write(g, 0, "z"), 0);
+  expect_no_data(f, "f");
+  const Ino small = file("small");
+  EXPECT_EQ(write(small, 0, "inline"), 0);
+  EXPECT_EQ(read(small), "inline");
+}
+
+TEST_F(Damage, NoSpaceIsGivenOutWhileARecordMayNameAnyUnit) {
+  const Ino f = file("f");
+  EXPECT_EQ(write(f, 0, std::string(kBytes, 'x')), 0);
+  put_map(f, 0, "short");
+  restart();
+  const Ino g = file("g");
+  const std::string large(kBytes, 'y');
+  const auto refused = run(fs().write(g, 0, as_bytes(large)));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.number(), EIO);
+  EXPECT_NE(refused.error().message.find("fs check --repair"), std::string::npos);
+  const NamespaceFindings repaired = repair();
+  EXPECT_TRUE(names(repaired.repaired, "inode " + std::to_string(raw(f))));
+  EXPECT_TRUE(names(repaired.repaired, "lost that extent"));
+  EXPECT_EQ(read(f), std::string(kBytes, '\0'));
+  EXPECT_EQ(write(g, 0, large), 0);
+  EXPECT_EQ(read(g), large);
+  EXPECT_EQ(unlink("f"), 0);
+  settle();
+  EXPECT_TRUE(space_.free_is_zero());
+  EXPECT_EQ(space_.used_bytes(), 2 * kUnitBytes);
+}
+
+TEST_F(Damage, UnitsOfTwoFilesAreFreedByNeither) {
+  const Ino f = file("f"), g = file("g"), h = file("h");
+  EXPECT_EQ(write(f, 0, std::string(kBytes, 'x')), 0);
+  EXPECT_EQ(write(g, 0, std::string(kBytes, 'y')), 0);
+  // No record names its own units any more: they are free, so they are zero.
+  std::ranges::fill(space_.bytes_of(place_of(g)), std::byte{0});
+  put_map(g, 0, internal::encode(place_of(f)));
+  restart();
+  EXPECT_EQ(lines_.size(), 1u) << ::testing::PrintToString(lines_);
+  expect_no_data(f, "f");
+  expect_no_data(g, "g");
+  const AreaRange place =
+      internal::decode_place(*run(client_->get(table(".fs.maps"), internal::map_key(f, 0))))
+          .value();
+  EXPECT_EQ(write(h, 0, std::string(kBytes, 'z')), 0);
+  EXPECT_NE(place_of(h).offset, place.offset);
+  settle();
+  EXPECT_EQ(space_.bytes_of(place)[0], std::byte{'x'});
+}
+
+TEST_F(Damage, ARangeThatLeavesItsAreaConcernsItsFileOnly) {
+  const Ino f = file("f"), g = file("g");
+  EXPECT_EQ(write(f, 0, std::string(kBytes, 'x')), 0);
+  EXPECT_EQ(write(g, 0, std::string(kBytes, 'y')), 0);
+  const uint64_t last = space_.total_bytes() - kUnitBytes;
+  put_map(f, 0, internal::encode(AreaRange{0, last, 2 * kUnitBytes}));
+  restart();
+  EXPECT_EQ(lines_.size(), 1u) << ::testing::PrintToString(lines_);
+  expect_no_data(f, "f");
+  EXPECT_EQ(read(g), std::string(kBytes, 'y'));
+  EXPECT_FALSE(space_.claim({0, last, kUnitBytes})) << "the part inside is kept out of use";
+  EXPECT_TRUE(names(repair().repaired, "lost that extent"));
+  EXPECT_EQ(read(f), std::string(kBytes, '\0'));
+  EXPECT_EQ(space_.used_bytes(), 2 * kUnitBytes);
+  EXPECT_TRUE(space_.free_is_zero());
+}
+
+TEST_F(Damage, AQuarantinedRangeWithUnitsOfAFileIsNotCleaned) {
+  const Ino f = file("f");
+  EXPECT_EQ(write(f, 0, std::string(kBytes, 'x')), 0);
+  AreaRange wide = place_of(f);
+  wide.bytes += 2 * kUnitBytes;
+  put_freed(4, internal::encode(wide));
+  restart();
+  settle();
+  EXPECT_EQ(lines_.size(), 1u) << ::testing::PrintToString(lines_);
+  EXPECT_EQ(read(f), std::string(kBytes, 'x'));
+  EXPECT_EQ(space_.used_bytes(), 4 * kUnitBytes) << "its other units are kept out of use";
+}
+
+TEST_F(Damage, AQuarantinedRangeThatDoesNotDecodeIsRemovedByTheRepair) {
+  put_freed(4, "short");
+  restart();
+  EXPECT_TRUE(said("quarantine"));
+  const Ino f = file("f");
+  EXPECT_EQ(write(f, 0, std::string(kBytes, 'x')), EIO);
+  EXPECT_TRUE(names(repair().repaired, "quarantine"));
+  EXPECT_EQ(write(f, 0, std::string(kBytes, 'x')), 0);
+}
+
+TEST_F(Damage, OfManyWrongRecordsTheFirstAreNamedAndAllAreCounted) {
+  for (unsigned i = 0; i < internal::SpaceClaims::kMostLines + 4; ++i) {
+    const Ino f = file("f" + std::to_string(i));
+    put_map(f, 0, "short");
+  }
+  restart();
+  ASSERT_EQ(lines_.size(), internal::SpaceClaims::kMostLines + 1);
+  EXPECT_EQ(lines_.back().substr(0, 3), "20 ");
+}
+
+TEST_F(Damage, ADirectoryWithADamagedInodeIsListed) {
+  file("a");
+  const Ino bad = file("bad");
+  file("z");
+  ASSERT_TRUE(run(client_->put(table(".fs.inodes"), internal::ino_key(bad), "short")));
+  const auto listed = run(fs().read_directory({}, kRootIno, 0, 100, true));
+  ASSERT_TRUE(listed) << listed.error().to_string();
+  ASSERT_EQ(listed->size(), 3u);
+  EXPECT_TRUE((*listed)[0].attributes);
+  EXPECT_EQ((*listed)[1].entry.name, "bad");
+  EXPECT_FALSE((*listed)[1].attributes);
+  EXPECT_TRUE((*listed)[2].attributes);
+  EXPECT_EQ(number(run(fs().get_attributes(bad))), EIO);
+}
+
+// The medium changes a byte while the store is open.
+TEST_F(Damage, TheCheckGoesOnBehindARecordWithAWrongChecksum) {
+  const Ino f = file("f");
+  const std::string value = "a value that is nowhere else";
+  ASSERT_TRUE(run(fs().set_xattr({}, f, "user.a", as_bytes(value), XattrMode::kSet)));
+  ASSERT_TRUE(run(fs().set_xattr({}, f, "user.b", as_bytes("1"), XattrMode::kSet)));
+  std::ifstream pool(path_, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(pool), {}};
+  const size_t at = bytes.rfind(value);
+  ASSERT_NE(at, bytes.npos);
+  const int fd = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC);
+  ASSERT_GE(fd, 0);
+  for (size_t copy = bytes.find(value); copy != bytes.npos; copy = bytes.find(value, copy + 1)) {
+    ASSERT_EQ(pwrite(fd, "A", 1, static_cast<off_t>(copy)), 1);
+  }
+  ::close(fd);
+  const auto found = run(check_namespace(*client_, space_.total_bytes(), false));
+  ASSERT_TRUE(found) << found.error().to_string();
+  EXPECT_TRUE(names(found->damage, "1 records, of table .fs.xattrs"))
+      << ::testing::PrintToString(found->damage);
+  EXPECT_TRUE(names(found->damage, "counts 14 bytes of attribute names, but has 7"))
+      << ::testing::PrintToString(found->damage);
+}
+
+}  // namespace
+}  // namespace pmstore::fs
