@@ -4,8 +4,10 @@
 import contextlib
 import errno
 import fcntl
+import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -122,6 +124,38 @@ class Mounting(MountedTest):
         os.mkdir(os.path.join(mnt, "d"))
         self.assert_refused(self.in_background(mnt), "something is mounted there already")
         self.unmount(mnt, process)
+
+
+class OneMount(MountedTest):
+    def calls(self):
+        return json.loads(self.good("stat", "--uri", self.uri, "--json"))["files"]["calls"]
+
+    def test_a_listing_brings_the_attributes_that_the_kernel_may_believe(self):
+        self.make_pool()
+        self.serve()
+        mnt, _ = self.mount(options="attr_timeout=600,entry_timeout=600")
+        names = [f"file{i:02}" for i in range(20)]  # in one page of the kernel
+        for i, name in enumerate(names):
+            self.good("fs", "put", "--uri", self.uri, "-", "/" + name, stdin=b"x" * i)
+        self.assertEqual(sorted(os.listdir(mnt)), names)
+        before = self.calls()
+        for i, name in enumerate(names):
+            at = os.lstat(os.path.join(mnt, name))
+            self.assertEqual((at.st_size, at.st_nlink, stat.S_ISREG(at.st_mode)), (i, 1, True))
+        self.assertLess(self.calls() - before, len(names) // 2)
+
+    def test_times_that_have_no_number_are_those_at_the_ends(self):
+        self.make_pool()
+        self.serve()
+        mnt, _ = self.mount()
+        path = os.path.join(mnt, "file")
+        with open(path, "wb"):
+            pass
+        last = 18_446_744_072
+        for given, kept in ((-1, 0), (last, last), (last + 1, last), (2 ** 40, last)):
+            os.utime(path, (given, given))
+            at = os.stat(path)
+            self.assertEqual((at.st_atime_ns, at.st_mtime_ns), (kept * 10 ** 9, kept * 10 ** 9))
 
 
 class SeveralMounts(MountedTest):

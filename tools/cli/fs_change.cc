@@ -74,9 +74,8 @@ base::Task<void> remove_tree(FileSystem& files, WalkedFile root, Changes& change
   while (!levels.empty()) {
     if (enters) {
       const WalkedFile& directory = levels.back().directory;
-      auto entries = co_await entries_of(files, caller, directory.attributes.ino, directory.path);
-      if (!entries) failures.add(directory.path, entries.error());
-      if (entries) levels.back().inside = std::move(*entries);
+      levels.back().inside = co_await readable_entries(files, caller, directory.attributes.ino,
+                                                       directory.path, failures);
       enters = false;
     }
     if (!levels.back().inside.empty()) {

@@ -54,6 +54,7 @@ int say(const fs::NamespaceFindings& findings, const FsOptions& options) {
                 {"directories", findings.directories},
                 {"extents", findings.extents},
                 {"problems", findings.found},
+                {"not_judged", findings.not_judged},
                 {"damage", damage},
                 {"repaired", repaired}});
   } else {
@@ -62,11 +63,15 @@ int say(const fs::NamespaceFindings& findings, const FsOptions& options) {
       print_text("repaired: " + printable(line) + "\n");
     }
     print_text(fmt::format(
-        "{}: {}, {}, {}\n",
+        "{}: {}, {}, {}{}\n",
         findings.found == 0 ? "sound" : "damaged: " + plural(findings.found, "problem", "problems"),
         plural(findings.inodes, "inode", "inodes"),
         plural(findings.directories, "directory", "directories"),
-        plural(findings.extents, "extent", "extents")));
+        plural(findings.extents, "extent", "extents"),
+        findings.not_judged == 0
+            ? std::string()
+            : fmt::format("; {} more may be wrong, and changed at each look: check again later",
+                          findings.not_judged)));
   }
   return findings.found == 0 ? kDone : kFailed;
 }
@@ -74,6 +79,12 @@ int say(const fs::NamespaceFindings& findings, const FsOptions& options) {
 }  // namespace
 
 int check_files(const FsOptions& options) {
+  const fabric::Uri uri = options.session.parsed_uri();
+  if (options.repair && uri.scheme != fabric::Scheme::kLocal) {
+    return fail(kProgram, "fs check",
+                "--repair changes records that a server would go on to use; stop the server and "
+                "repair its pool with --uri local:POOL");
+  }
   base::RealClock clock;
   base::Executor executor(clock);
   const auto findings = executor.run(look(executor, options));

@@ -191,10 +191,13 @@ void add_fs_commands(CLI::App& app, Invocation& invocation) {
   options->session.add_to(*check);
   check->callback(
       [options, &invocation] { invocation.run = [options] { return check_files(*options); }; });
-  check->add_flag("--repair", options->repair, "mend what can be mended, and say what was lost");
+  check->add_flag("--repair", options->repair,
+                  "mend what can be mended, and say what was lost; only with --uri local:POOL");
   check->footer(
-      "May be done while the files are in use. The last line is the verdict; damage makes the exit "
-      "status 1.\nexample: pmstore fs check --uri tcp://127.0.0.1:7000");
+      "A check may be done while the files are in use; a repair needs a pool that no server has. "
+      "The last line is the verdict; damage makes the exit status 1.\n"
+      "example: pmstore fs check --uri tcp://127.0.0.1:7000\n"
+      "example: pmstore fs check --uri local:/mnt/pmem0/pool --repair");
   add_fs_mount(*fs, invocation);
 }
 

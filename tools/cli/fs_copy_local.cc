@@ -9,6 +9,7 @@
 #include <climits>
 
 #include "base/file_descriptor.h"
+#include "tools/cli/file_time.h"
 #include "tools/cli/fs_copy.h"
 
 namespace pmstore::tools {
@@ -21,11 +22,6 @@ PosixError last_error() { return {errno}; }
 fs::PosixStatus status_of(int result) {
   if (result == 0) return {};
   return last_error();
-}
-
-uint64_t nanoseconds_of(const timespec& time) {
-  if (time.tv_sec < 0) return 0;
-  return static_cast<uint64_t>(time.tv_sec) * kSecond + static_cast<uint64_t>(time.tv_nsec);
 }
 
 timespec timespec_of(uint64_t time_ns) {
@@ -89,8 +85,8 @@ class LocalSide final : public CopySide {
                         .uid = is.st_uid,
                         .gid = is.st_gid,
                         .size = static_cast<uint64_t>(is.st_size),
-                        .atime_ns = nanoseconds_of(is.st_atim),
-                        .mtime_ns = nanoseconds_of(is.st_mtim),
+                        .atime_ns = kept_time_ns(is.st_atim),
+                        .mtime_ns = kept_time_ns(is.st_mtim),
                         .device = is.st_dev,
                         .inode = is.st_ino};
   }

@@ -51,7 +51,9 @@ class RemoteSide final : public CopySide {
     auto entries = co_await entries_of(files_, caller_, directory->ino, path);
     if (!entries) co_return std::move(entries.error());
     std::vector<std::string> names;
-    for (WalkedFile& entry : *entries) names.push_back(std::move(entry.name));
+    for (WalkedFile& entry : entries->files) names.push_back(std::move(entry.name));
+    // Whose facts are asked for next: the copy reports it.
+    for (auto& entry : entries->unreadable) names.push_back(std::move(entry.name));
     co_return names;
   }
   base::Task<fs::PosixResult<std::string>> read_link(const std::string& path) override {

@@ -62,8 +62,7 @@ base::Task<Sum> sum_tree(FileSystem& files, WalkedFile root, Failures& failures)
     const WalkedFile file = walk.next();
     summing.add(file.attributes);
     if (file.attributes.type != fs::FileType::kDirectory) continue;
-    const auto entered = co_await walk.enter(file);
-    if (!entered) failures.add(file.path, entered.error());
+    co_await walk.enter(file, failures);
   }
   co_return summing.sum();
 }
@@ -92,8 +91,7 @@ base::Task<int> find_files(FileSystem& files, const FsOptions& options) {
         }
       }
       if (file.attributes.type != fs::FileType::kDirectory) continue;
-      const auto entered = co_await walk.enter(file);
-      if (!entered) failures.add(file.path, entered.error());
+      co_await walk.enter(file, failures);
     }
   }
   if (options.session.json) print_json({{"entries", found}, {"failures", failures.count()}});
@@ -117,7 +115,7 @@ base::Task<int> sum_usage(FileSystem& files, const FsOptions& options) {
         failures.add(root->path, entries.error());
         continue;
       }
-      roots = std::move(*entries);
+      roots = std::move(entries->files);  // the sum of the root names those that are damaged
     }
     roots.push_back(std::move(*root));
     for (WalkedFile& one : roots) {

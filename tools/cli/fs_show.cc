@@ -71,15 +71,17 @@ base::Task<void> list_tree(FileSystem& files, const FsOptions& options, WalkedFi
       failures.add(directory.path, entries.error());
       continue;
     }
-    std::sort(entries->begin(), entries->end(),
+    for (const auto& entry : entries->unreadable) failures.add(entry.path, entry.why);
+    std::vector<WalkedFile>& inside = entries->files;
+    std::sort(inside.begin(), inside.end(),
               [](const WalkedFile& a, const WalkedFile& b) { return a.name < b.name; });
     if (options.recursive) {
-      for (auto file = entries->rbegin(); file != entries->rend(); ++file) {
+      for (auto file = inside.rbegin(); file != inside.rend(); ++file) {
         if (file->attributes.type == fs::FileType::kDirectory) waiting.push_back(*file);
       }
     }
     if (headlines || options.recursive) listing.headline(directory.path);
-    co_await listing.print(std::move(*entries));
+    co_await listing.print(std::move(inside));
   }
 }
 

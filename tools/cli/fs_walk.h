@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "fs/file_system.h"
+#include "tools/cli/fs_session.h"
 
 namespace pmstore::tools {
 
@@ -15,12 +16,25 @@ struct WalkedFile {
   fs::Attributes attributes;
 };
 
+struct WalkedDirectory {
+  struct Unreadable {
+    std::string path;
+    std::string name;
+    fs::PosixError why;
+  };
+  std::vector<WalkedFile> files;
+  std::vector<Unreadable> unreadable;  // entries whose inode is damaged
+};
 // All entries of a directory, with attributes, in the order in which they were made. Entries that
 // vanish meanwhile are left out.
-base::Task<fs::PosixResult<std::vector<WalkedFile>>> entries_of(fs::FileSystem& files,
-                                                                const fs::Caller& caller,
-                                                                fs::Ino directory,
-                                                                const std::string& path);
+base::Task<fs::PosixResult<WalkedDirectory>> entries_of(fs::FileSystem& files,
+                                                        const fs::Caller& caller, fs::Ino directory,
+                                                        const std::string& path);
+// The same; `failures` hears of each entry that is damaged, and of the directory if it cannot be
+// listed.
+base::Task<std::vector<WalkedFile>> readable_entries(fs::FileSystem& files,
+                                                     const fs::Caller& caller, fs::Ino directory,
+                                                     const std::string& path, Failures& failures);
 
 // Visits a tree without recursion, so that its depth is no matter.
 class Walk {
@@ -37,7 +51,8 @@ class Walk {
     return file;
   }
   // Will visit what is in `directory`, in the order of the names, before everything else.
-  base::Task<fs::PosixStatus> enter(const WalkedFile& directory);
+  // `failures` as readable_entries().
+  base::Task<void> enter(const WalkedFile& directory, Failures& failures);
 
  private:
   fs::FileSystem& files_;

@@ -223,7 +223,7 @@ void DaemonConfig::add_to(CLI::App& app) {
          "memory (off)")
       ->check(parsed_by(parse_on_off, "on|off"))
       ->capture_default_str();
-  app.add_flag("--data-server", data_server, "serve data of files whose names are elsewhere");
+  add_files_to(app);
   app.add_option("--poll", poll, kPollHelp)
       ->check(parsed_by(parse_poll, "MODE"))
       ->capture_default_str();
@@ -259,6 +259,21 @@ void DaemonConfig::add_to(CLI::App& app) {
   app.config_formatter(std::make_shared<TomlFile>(app));
 }
 
+void DaemonConfig::add_files_to(CLI::App& app) {
+  CLI::Option* const elsewhere =
+      app.add_flag("--data-server", data_server, "serve data of files whose names are elsewhere");
+  app.add_option("--max-inodes", max_inodes,
+                 "make no file or directory beyond so many (ENOSPC); 0: as many as fit")
+      ->check(in_range<uint64_t>(0, uint64_t{1} << 48))
+      ->excludes(elsewhere)
+      ->capture_default_str();
+  app.add_option("--max-opens", max_opens,
+                 "open no file beyond so many pairs of a file and a client (ENFILE)")
+      ->check(in_range<uint64_t>(1, 1u << 30))
+      ->excludes(elsewhere)
+      ->capture_default_str();
+}
+
 // What concerns the process, not its clients.
 void DaemonConfig::add_own_to(CLI::App& app) {
   app.add_option("--recovery-threads", recovery_threads,
@@ -284,6 +299,8 @@ ServiceOptions DaemonConfig::service_options() const {
   if (!create.empty()) options.create_bytes = *parse_bytes(create);
   options.open.sparse = sparse;
   options.data_server = data_server;
+  options.max_inodes = max_inodes;
+  options.max_opens = max_opens;
   if (!assume_domain.empty()) options.open.assume_domain = *persist::parse_domain(assume_domain);
   if (locks != "auto") options.server.discipline = *parse_locks(locks);
   options.server.device_landing =
@@ -324,6 +341,8 @@ std::vector<DaemonConfig::Difference> DaemonConfig::differences(const DaemonConf
   compare("create", create, next.create, false);
   compare("sparse", sparse, next.sparse, false);
   compare("data-server", data_server, next.data_server, false);
+  compare("max-inodes", max_inodes, next.max_inodes, false);
+  compare("max-opens", max_opens, next.max_opens, false);
   compare("json", json, next.json, false);
   return found;
 }

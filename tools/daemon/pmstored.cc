@@ -175,6 +175,9 @@ int serve(DaemonConfig& config) {
       .progress = [&](uint64_t read, uint64_t all) { progress.tell(read, all); },
       .ignore_checkpoint = config.ignore_checkpoint};
   options.on_fenced = [&log](const Error& why) { log.write(LogLevel::kError, why.message); };
+  options.on_files_damage = [&log](const std::string& line) {
+    log.write(LogLevel::kWarning, "files: " + line);
+  };
   auto service = PoolService::start(options);
   if (!service) {
     if (log.to_file()) {

@@ -36,7 +36,10 @@ Result<std::unique_ptr<PoolService>> PoolService::start(const ServiceOptions& op
   files.lease_ms = options.server.lease_ms;
   files.devices = options.server.devices;
   files.data_server = options.data_server;
+  files.max_inodes = options.max_inodes;
+  files.max_opens = options.max_opens;
   files.on_fenced = options.on_fenced;
+  files.on_damage = options.on_files_damage;
   // A user without root can use the files of a pool of theirs.
   files.root_uid = geteuid();
   files.root_gid = getegid();

@@ -29,8 +29,11 @@ struct ServiceOptions {
   base::ExecutorOptions executor;
   // Creates and formats the pool with this size when the path does not exist.
   std::optional<uint64_t> create_bytes;
-  bool data_server = false;                          // as fs::FilesServerOptions
-  std::function<void(const Error&)> on_fenced = {};  // likewise
+  bool data_server = false;  // as fs::FilesServerOptions
+  uint64_t max_inodes = 0;   // likewise
+  size_t max_opens = fs::FilesServerOptions{}.max_opens;
+  std::function<void(const Error&)> on_fenced = {};              // likewise
+  std::function<void(const std::string&)> on_files_damage = {};  // as its on_damage
 };
 
 // A new pool with a store in it; durable on return. A file appears with all of it, or not at all.

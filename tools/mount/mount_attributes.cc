@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tools/cli/file_time.h"
 #include "tools/mount/mount.h"
 
 namespace pmstore::tools {
@@ -47,12 +48,6 @@ base::Task<void> get_attributes(Mount& mount, Request request, Ino ino,
   request.attributes(*found);
 }
 
-uint64_t nanoseconds_of(const timespec& time) {
-  constexpr uint64_t kSecond = 1'000'000'000;
-  if (time.tv_sec < 0) return 0;  // before 1970: not kept
-  return static_cast<uint64_t>(time.tv_sec) * kSecond + static_cast<uint64_t>(time.tv_nsec);
-}
-
 AttributeChange change_of(const struct stat& to, int set) {
   constexpr std::pair<int, uint32_t> kBits[] = {
       {FUSE_SET_ATTR_MODE, AttributeChange::kMode},
@@ -77,8 +72,8 @@ AttributeChange change_of(const struct stat& to, int set) {
   change.uid = to.st_uid;
   change.gid = to.st_gid;
   change.size = static_cast<uint64_t>(to.st_size);
-  change.atime_ns = nanoseconds_of(to.st_atim);
-  change.mtime_ns = nanoseconds_of(to.st_mtim);
+  change.atime_ns = kept_time_ns(to.st_atim);
+  change.mtime_ns = kept_time_ns(to.st_mtim);
   return change;
 }
 
