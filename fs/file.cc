@@ -135,7 +135,7 @@ base::Task<PosixResult<uint64_t>> File::append(std::span<const std::byte> bytes,
                                                WriteOptions options) {
   if (PosixStatus good = state_->usable(); !good) co_return PosixError(good.error());
   if (!state_->may_write()) co_return PosixError(EBADF, "the file is open for reading only");
-  if (bytes.empty()) co_return uint64_t{0};
+  if (bytes.empty()) co_return state_->attributes.size;
   internal::OwnChange change(state_->system->kept, state_->opened.ino);
   const auto written = co_await state_->system->io->write(state_->attributes, std::nullopt, bytes,
                                                           state_->way_of(options));
@@ -143,7 +143,7 @@ base::Task<PosixResult<uint64_t>> File::append(std::span<const std::byte> bytes,
   if (!written) co_return PosixError(written.error());
   state_->note(written->attributes);
   state_->written = true;
-  co_return uint64_t{bytes.size()};
+  co_return written->offset;
 }
 
 base::Task<PosixStatus> File::fsync() {

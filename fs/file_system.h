@@ -192,6 +192,8 @@ class File {
   // atomic towards other appenders; other writes are as docs/files.md says for the fabric.
   base::Task<PosixResult<uint64_t>> pwrite(std::span<const std::byte> bytes, uint64_t offset,
                                            WriteOptions options = {});
+  // As pwrite(), at the end of the file, and gives where the bytes begin. Parts of them follow each
+  // other, unless another appender comes between.
   base::Task<PosixResult<uint64_t>> append(std::span<const std::byte> bytes,
                                            WriteOptions options = {});
   // Durable on return: what this client has written to the file by any descriptor. EIO, once for

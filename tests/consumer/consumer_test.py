@@ -63,6 +63,13 @@ class Consumer(unittest.TestCase):
         run(program, self.uri)
         self.assertEqual((self.kv("get", "alice"), self.kv("get", "bob")), ("90\n", "10\n"))
 
+    def expect_a_file_by(self, program):
+        pool = os.path.join(self.work, "files")
+        self.pmstore("pool", "create", pool, "--size", "64M", "--file-bytes", "16M")
+        run(program, "local:" + pool, "/file", "hello")
+        self.assertEqual(self.pmstore("fs", "cat", "--uri", "local:" + pool, "/file"),
+                         "hello\nhello\n")
+
     def configure(self, source, *options, **environment):
         build = os.path.join(self.work, "build")
         run("cmake", "-S", source, "-B", build, "-D", f"CMAKE_CXX_COMPILER={CXX}", *options,
@@ -82,12 +89,19 @@ class Consumer(unittest.TestCase):
         build = self.configure(PROGRAM, "-D", f"CMAKE_PREFIX_PATH={self.prefix}")
         run("cmake", "--build", build)
         self.expect_a_transfer_by(os.path.join(build, "transfer"))
+        self.expect_a_file_by(os.path.join(build, "file"))
 
     def test_a_program_is_built_by_pkg_config(self):
         program = os.path.join(self.work, "transfer")
         run(CXX, "-std=c++20", "-Wall", "-Wextra", "-Werror", os.path.join(PROGRAM, "transfer.cc"),
             "-o", program, *self.pkg_config("--cflags", "--libs", "pmstore"))
         self.expect_a_transfer_by(program)
+
+    def test_a_program_of_files_is_built_by_pkg_config(self):
+        program = os.path.join(self.work, "file")
+        run(CXX, "-std=c++20", "-Wall", "-Wextra", "-Werror", os.path.join(PROGRAM, "file.cc"),
+            "-o", program, *self.pkg_config("--cflags", "--libs", "pmstore"))
+        self.expect_a_file_by(program)
 
     def test_a_program_in_c_is_built_by_pkg_config(self):
         program = os.path.join(self.work, "append")
@@ -123,6 +137,7 @@ class Consumer(unittest.TestCase):
         for path, _, files in os.walk(root):
             headers += [os.path.relpath(os.path.join(path, name), root) for name in files]
         self.assertIn("pmstore/client.h", headers)
+        self.assertIn("fs/file_system.h", headers)
         self.assertEqual([name for name in headers if "internal/" in name], [])
         for header in headers:
             for included in re.findall(r'^#include "([^"]+)"', read(root, header), re.M):

@@ -73,11 +73,14 @@ TEST_F(FilesCallsScenario, AppendersNeverOverlap) {
   const auto client = connect();
   const auto two = open(*client, "/log");
   ASSERT_TRUE(one != nullptr && two != nullptr);
+  uint64_t end = 0;
   for (int i = 0; i < 10; ++i) {
     for (const auto& [file, text] : {std::pair{one.get(), "aaaa"}, std::pair{two.get(), "bbbb"}}) {
       const std::string_view line = text;
       const auto appended = run(file->append(std::as_bytes(std::span(line))));
       ASSERT_TRUE(appended) << appended.error().to_string();
+      EXPECT_EQ(*appended, end) << "it says where the bytes are";
+      end += line.size();
     }
   }
   std::string expected;

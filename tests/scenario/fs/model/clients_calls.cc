@@ -181,7 +181,9 @@ base::Task<Outcome> ClientsSide::execute_data(const Operation& operation) {
     written = co_await file.append(bytes);
   }
   if (!written) co_return Outcome{written.number(), {}};
-  if (*written != bytes.size()) co_return Outcome{0, fmt::format("{} bytes", *written)};
+  const bool is_append = operation.kind != Kind::kWrite;  // which gives a position
+  if (!is_append && *written != bytes.size())
+    co_return Outcome{0, fmt::format("{} bytes", *written)};
   co_return Outcome{};
 }
 
