@@ -405,11 +405,8 @@ TEST_F(RecordExtentsWithoutLease, OneIsFreedWhenItsLastReaderBecomesAClientInThi
   ASSERT_TRUE(reader) << reader.error().to_string();
   erase_all(*client_);
   ASSERT_EQ(extents(), 4u);
-  internal::Embedded embedded;
-  embedded.server = std::move(server_);
-  const auto calls =
-      embedded.calls_of(numbered::id_of(kReader), std::make_shared<const uint64_t>(0));
-  server_ = std::move(embedded.server);
+  const auto calls = internal::Embedded::calls_of(*server_, numbered::id_of(kReader),
+                                                  std::make_shared<const uint64_t>(0));
   ASSERT_NE(calls, nullptr);
   let_time_pass(1'000'000);
   EXPECT_EQ(extents(), 1u);

@@ -161,10 +161,8 @@ TEST_F(TwoPhaseSession, ASessionThatHasPreparedHasALease) {
 // Of a client in the server's process.
 TEST_F(TwoPhaseSession, AReadWithoutMessagesWaitsForWhatIsLocked) {
   SessionRef direct = open_session(9);
-  internal::Embedded embedded;
-  embedded.server = std::move(server_);
-  direct->call_directly(embedded.calls_of(numbered::id_of(9), std::make_shared<uint64_t>(0)));
-  server_ = std::move(embedded.server);
+  direct->call_directly(
+      internal::Embedded::calls_of(*server_, numbered::id_of(9), std::make_shared<uint64_t>(0)));
   internal::Reader reader(executor_, 0);
   const auto read = [&](std::string& value) -> Task<ErrorCode> {
     const auto located =
