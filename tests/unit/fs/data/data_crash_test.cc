@@ -65,6 +65,36 @@ TEST_P(FileDataCrash, WhatTheNamespaceWritesAndZeroesIsDurableOnReturn) {
   EXPECT_GT(search.images_seen, 10u);
 }
 
+// A client that has confirmed to have no map of the range writes there nevertheless.
+TEST_P(FileDataCrash, WhatIsWrittenBehindTheGateIsZeroDurablyWhenItsUnitsAreFree) {
+  class OpenGate final : public QuarantineGate {
+    base::Task<Status> closed(AreaRange) override { co_return Status{}; }
+  };
+  OpenGate gate;
+  space_->set_gate(gate);
+  const MapExtent extent = allocate(1);
+  const uint64_t at = space_->area().offset() + extent.place.offset;
+  const Bytes late = some(256);
+  CrashRecorder recorder(pool_.pool().memory());
+  ASSERT_TRUE(run(space_->clean(extent.place)));
+  persist::Memory& memory = pool_.pool().memory();
+  memory.write(memory.at(at), late.data(), late.size());
+  ASSERT_TRUE(memory.drain());
+  recorder.mark();
+  space_->release(extent.place);
+  EXPECT_EQ(space_->free_bytes(), space_->total_bytes());
+  recorder.mark();
+  CrashSearch search{.images_per_point = 10};
+  const auto wrong = search.run(
+      recorder.take(), [&](CrashImage& image, size_t marks) -> std::optional<std::string> {
+        if (marks < 2) return std::nullopt;
+        const Bytes found = bytes_in(image, at, late.size());
+        return found == Bytes(late.size()) ? std::nullopt
+                                           : std::optional<std::string>("a free unit has bytes");
+      });
+  EXPECT_EQ(wrong, std::nullopt) << *wrong;
+}
+
 TEST_P(FileDataCrash, AWriteByMessageIsDurableWhenItIsAcknowledged) {
   options_.write_strategy = persist::WriteStrategy::kTwoSided;
   const auto data = open();
