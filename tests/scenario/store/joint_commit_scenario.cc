@@ -9,8 +9,8 @@
 namespace pmstore::scenario {
 namespace {
 
-constexpr uint64_t kAccounts = 6;  // at each server
-constexpr int kStart = 1'000;
+constexpr uint64_t kJointAccounts = 6;  // at each server
+constexpr int kJointStart = 1'000;
 
 // A client of each server.
 struct Coordinator {
@@ -34,8 +34,8 @@ class JointCommits : public StoreScenario {
     for (int server = 0; server < 2; ++server) {
       Client& client = *coordinators_[0].clients[server];
       tables_[server] = table(client);
-      for (uint64_t i = 0; i < kAccounts; ++i) {
-        ASSERT_TRUE(run(client.put(tables_[server], account(i), std::to_string(kStart))));
+      for (uint64_t i = 0; i < kJointAccounts; ++i) {
+        ASSERT_TRUE(run(client.put(tables_[server], account(i), std::to_string(kJointStart))));
       }
     }
   }
@@ -75,8 +75,8 @@ class JointCommits : public StoreScenario {
     std::mt19937_64 random(seed);
     while (moves > 0 && wrong_.empty()) {
       const int from = static_cast<int>(random() % 2);
-      const Status moved =
-          co_await move_money(coordinator, from, random() % kAccounts, random() % kAccounts);
+      const Status moved = co_await move_money(coordinator, from, random() % kJointAccounts,
+                                               random() % kJointAccounts);
       if (moved) {
         ++moved_;
         --moves;
@@ -94,7 +94,7 @@ class JointCommits : public StoreScenario {
     int all = 0;
     for (int server = 0; server < 2; ++server) {
       both.push_back(coordinator.clients[server]->begin());
-      for (uint64_t i = 0; i < kAccounts; ++i) {
+      for (uint64_t i = 0; i < kJointAccounts; ++i) {
         const auto has = co_await both.back().get(tables_[server], account(i));
         if (!has) co_return has.error();
         all += std::stoi(*has);
@@ -116,7 +116,7 @@ class JointCommits : public StoreScenario {
     }
   }
 
-  static constexpr int kSum = 2 * static_cast<int>(kAccounts) * kStart;
+  static constexpr int kSum = 2 * static_cast<int>(kJointAccounts) * kJointStart;
   std::unique_ptr<Target> second_;
   Coordinator coordinators_[4];
   TableId tables_[2] = {};
