@@ -107,9 +107,11 @@ std::optional<std::string> check_log(const LogStore& store, const SampleLog& log
   return std::nullopt;
 }
 
-// That of a log without an identity ends in front of it.
+// That of a log in the area ends in front of `extent`, and without an identity in front of that.
 uint32_t slot_crc(const LogSlot& slot, uint64_t area) {
-  const size_t end = slot.identity != 0 ? sizeof slot : offsetof(LogSlot, identity);
+  const size_t in_area =
+      slot.identity != 0 ? offsetof(LogSlot, extent) : offsetof(LogSlot, identity);
+  const size_t end = slot.extent != 0 ? sizeof slot : in_area;
   return base::crc32c(std::as_bytes(std::span(&slot, 1)).subspan(8, end - 8),
                       static_cast<uint32_t>(base::mix64(area)));
 }
