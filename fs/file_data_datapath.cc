@@ -224,6 +224,21 @@ base::Task<Status> FileData::State::read_part(AccessRef access, SessionRef with,
 
 base::Task<Status> FileData::State::write_part(AccessRef access, SessionRef with,
                                                const Part& part) {
+  const bool is_visible_first = access->kind == Kind::kWriteVisible || with->by_message;
+  PMSTORE_CO_TRY_STATUS(co_await write_pieces(access, with, part, is_visible_first));
+  const bool is_to_be_durable = is_visible_first && access->kind == Kind::kWrite;
+  if (!is_to_be_durable || access->stale || access->abandoned) co_return Status{};
+  // In the same session, so at the same start of the server; others may have the buffer meanwhile.
+  std::array<persist::RemoteRange, kMaxDataPieces> ranges;
+  for (size_t i = 0; i < part.count; ++i) ranges[i] = {part.table[i].offset, part.table[i].bytes};
+  const std::span<const persist::RemoteRange> behind(ranges.data(), part.count);
+  PMSTORE_CO_TRY([[maybe_unused]] const persist::Persisted durable,
+                 co_await with->writer->persist(behind));
+  co_return Status{};
+}
+
+base::Task<Status> FileData::State::write_pieces(AccessRef access, SessionRef with,
+                                                 const Part& part, bool is_visible_first) {
   const TransferBuffers::Lease buffer = co_await buffers->take(part.copied_bytes);
   if (access->abandoned) co_return Status{};  // its memory is gone
   std::array<persist::RemotePiece, kMaxDataPieces> pieces;
@@ -245,21 +260,12 @@ base::Task<Status> FileData::State::write_part(AccessRef access, SessionRef with
   }
   const std::span<const persist::RemotePiece> written(pieces.data(), part.count);
   const std::span<const persist::RemoteLook> looked(looks.data(), words.count);
-  const bool is_visible_first = access->kind == Kind::kWriteVisible || with->by_message;
   if (is_visible_first) {
     PMSTORE_CO_TRY_STATUS(co_await with->writer->write_visible(written, looked));
   } else {
     PMSTORE_CO_TRY_STATUS(co_await with->writer->write(written, looked));
   }
   access->stale |= words.are_stale(*buffer);
-  const bool is_to_be_durable = is_visible_first && access->kind == Kind::kWrite;
-  if (!is_to_be_durable || access->stale) co_return Status{};
-  // In the same session, so at the same start of the server.
-  std::array<persist::RemoteRange, kMaxDataPieces> ranges;
-  for (size_t i = 0; i < part.count; ++i) ranges[i] = {part.table[i].offset, part.table[i].bytes};
-  const std::span<const persist::RemoteRange> behind(ranges.data(), part.count);
-  PMSTORE_CO_TRY([[maybe_unused]] const persist::Persisted durable,
-                 co_await with->writer->persist(behind));
   co_return Status{};
 }
 

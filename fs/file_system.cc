@@ -318,7 +318,9 @@ base::Task<PosixResult<std::unique_ptr<File>>> FileSystem::State::create(
   request.method = method;
   const auto made = co_await ask_open(std::move(request), flags, &doubt);
   if (made) co_return opened_file(*made, flags);
-  if (doubt && made.number() == EEXIST) co_return work_in_doubt("what is there");
+  // A file that this call has made would be opened, unless it must be new.
+  const bool may_be_its_own = doubt && wanted.exclusive && made.number() == EEXIST;
+  if (may_be_its_own) co_return work_in_doubt("what is there");
   co_return PosixError(made.error());
 }
 

@@ -198,15 +198,20 @@ base::Task<PosixStatus> FileSystem::State::remove_at(std::string_view path) {
   bool doubt = false;
   auto done = co_await ask(
       name_call(FilesMethod::kRemoveAt, options.caller, kRootIno, path, true, 0), &doubt);
-  if (!done && doubt && done.number() == ENOENT) co_return PosixStatus{};
+  if (!done && doubt && done.number() == ENOENT) co_return work_in_doubt("that nothing is there");
   co_return std::move(done);
 }
 
+// Nobody has seen the source before, so when it is not there the first try may have moved it, or
+// there was none.
 base::Task<PosixStatus> FileSystem::State::rename_at(std::string_view from, std::string_view to,
-                                                     RenameMode mode, bool* in_doubt) {
-  return ask(
+                                                     RenameMode mode) {
+  bool doubt = false;
+  auto done = co_await ask(
       rename_call(FilesMethod::kRenameAt, options.caller, kRootIno, from, kRootIno, to, mode),
-      in_doubt);
+      &doubt);
+  if (!done && doubt && done.number() == ENOENT) co_return work_in_doubt("that nothing is there");
+  co_return std::move(done);
 }
 
 base::Task<PosixResult<std::string>> FileSystem::read_link(Ino ino) {

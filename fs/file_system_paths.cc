@@ -279,11 +279,7 @@ base::Task<PosixStatus> FileSystem::rename(std::string_view from, std::string_vi
   const auto plain_from = plain_path(from);
   const auto plain_to = plain_path(to);
   if (plain_from && plain_to) {
-    bool doubt = false;
-    PosixStatus renamed = co_await state_->rename_at(*plain_from, *plain_to, mode, &doubt);
-    // The first try may have moved it.
-    const bool is_gone = doubt && !renamed && renamed.number() == ENOENT;
-    if (is_gone && co_await stat(to, false)) co_return PosixStatus{};
+    PosixStatus renamed = co_await state_->rename_at(*plain_from, *plain_to, mode);
     if (renamed || renamed.number() != kWalkFirst) co_return std::move(renamed);
   }
   const auto places = co_await walk_both(*this, caller, from, to);

@@ -121,6 +121,9 @@ struct FileData::State final : service::Reconnector::Target {
   base::Task<void> work(AccessRef access, SessionRef with);
   base::Task<Status> read_part(AccessRef access, SessionRef with, const Part& part);
   base::Task<Status> write_part(AccessRef access, SessionRef with, const Part& part);
+  // Visible only, or as the strategy makes it durable.
+  base::Task<Status> write_pieces(AccessRef access, SessionRef with, const Part& part,
+                                  bool is_visible_first);
   base::Task<Status> send_part(AccessRef access, SessionRef with, const Part& part);
   base::Task<void> persist_in(PersistingRef persisting, SessionRef with);
   size_t lay_out(const service::Link& link, const Part& part);

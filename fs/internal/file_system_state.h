@@ -48,8 +48,7 @@ struct FileSystem::State final : internal::FilesLink::Host,
   // The same of whole paths, from the root, by one message each. kWalkFirst: nothing was done.
   base::Task<PosixResult<Attributes>> make_at(std::string_view path, const NewFile& file);
   base::Task<PosixStatus> remove_at(std::string_view path);
-  base::Task<PosixStatus> rename_at(std::string_view from, std::string_view to, RenameMode mode,
-                                    bool* in_doubt);
+  base::Task<PosixStatus> rename_at(std::string_view from, std::string_view to, RenameMode mode);
   // A request that opens a file. When its caller is destroyed meanwhile, the file is closed again.
   struct Opened {
     Attributes attributes;

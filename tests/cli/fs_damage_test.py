@@ -87,6 +87,15 @@ class Bounds(fs_test.Files):
         self.assertEqual(writer.wait(), 0)
         self.put("/two", b"x")
 
+    def test_a_configuration_file_may_bound_names(self):
+        config = os.path.join(self.folder, "bounds.toml")
+        with open(config, "w", encoding="utf-8") as file:
+            file.write('data-server = false\nmax-inodes = 3\nmax-opens = 8\n')
+        done = self.run_program("pmstored", "--pool", "/missing/pool", "--listen",
+                                "tcp://127.0.0.1:0", "--config", config)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("/missing/pool", done.stderr.decode())
+
     def test_a_data_server_has_no_names_to_bound(self):
         done = self.run_program("pmstored", "--pool", self.pool, "--listen", "tcp://127.0.0.1:0",
                                 "--data-server", "--max-inodes", "3")

@@ -21,7 +21,7 @@
 namespace pmstore::tools {
 namespace {
 
-constexpr std::array<std::string_view, 19> kKeys = {"pool",
+constexpr std::array<std::string_view, 21> kKeys = {"pool",
                                                     "listen",
                                                     "create",
                                                     "locks",
@@ -39,7 +39,9 @@ constexpr std::array<std::string_view, 19> kKeys = {"pool",
                                                     "message-memory",
                                                     "data-server",
                                                     "recovery-threads",
-                                                    "ignore-checkpoint"};
+                                                    "ignore-checkpoint",
+                                                    "max-inodes",
+                                                    "max-opens"};
 
 Result<uint64_t> parse_message_memory(std::string_view text) {
   PMSTORE_TRY(const uint64_t bytes, parse_bytes(text));
@@ -260,18 +262,21 @@ void DaemonConfig::add_to(CLI::App& app) {
 }
 
 void DaemonConfig::add_files_to(CLI::App& app) {
-  CLI::Option* const elsewhere =
-      app.add_flag("--data-server", data_server, "serve data of files whose names are elsewhere");
+  app.add_flag("--data-server", data_server, "serve data of files whose names are elsewhere");
   app.add_option("--max-inodes", max_inodes,
                  "make no file or directory beyond so many (ENOSPC); 0: as many as fit")
       ->check(in_range<uint64_t>(0, uint64_t{1} << 48))
-      ->excludes(elsewhere)
       ->capture_default_str();
   app.add_option("--max-opens", max_opens,
                  "open no file beyond so many pairs of a file and a client (ENFILE)")
       ->check(in_range<uint64_t>(1, 1u << 30))
-      ->excludes(elsewhere)
       ->capture_default_str();
+  // By value: a configuration file may say data-server = false.
+  app.parse_complete_callback([this] {
+    const bool is_bounded = max_inodes != 0 || max_opens != DaemonConfig{}.max_opens;
+    if (data_server && is_bounded)
+      throw CLI::ExcludesError("--data-server", "--max-inodes, --max-opens");
+  });
 }
 
 // What concerns the process, not its clients.
