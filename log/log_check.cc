@@ -55,8 +55,9 @@ Result<LogCheckReport> check_logs(persist::Pool& pool) {
     ++report.logs;
     const LogSlot& slot = places[place].slot;
     if (overlapped[place]) {
-      add_problem(report, fmt::format("log '{}' is lost: another one has its place",
-                                      std::string_view(slot.name, slot.name_bytes)));
+      add_problem(report,
+                  fmt::format("log '{}' is lost: another one has its place, or its space is gone",
+                              std::string_view(slot.name, slot.name_bytes)));
       continue;
     }
     check_log(pool.memory(), directory, slot, report);

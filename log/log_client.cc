@@ -131,15 +131,15 @@ base::Task<Result<LogClient::State::LinkRef>> LogClient::State::connected() {
 
 Result<fabric::RemoteAddress> LogClient::State::data_at(const KnownLog& log, uint64_t lsn) const {
   const NamedExtent& said = log.reply.extent;
-  if (said.region.bytes == 0) {
+  const auto at = extents.find(said.name >> 32);
+  const bool is_known = at != extents.end() && at->second.name == said.name;
+  if (said.region.bytes == 0 || (is_known && at->second.region.bytes == 0)) {
     return make_error(ErrorCode::kUnsupported,
                       fmt::format("the server's device gives no right to read the log {}: see the "
                                   "limit of locked memory there",
                                   log.name));
   }
-  const auto at = extents.find(said.name >> 32);
-  const bool there = at != extents.end() && at->second.name == said.name &&
-                     at->second.region.bytes == said.region.bytes;
+  const bool there = is_known && at->second.region.bytes == said.region.bytes;
   if (!there) {
     return make_error(ErrorCode::kInvalidArgument,
                       fmt::format("the log {} was deleted: open another one", log.name));

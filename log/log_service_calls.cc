@@ -57,8 +57,8 @@ Status LogRegions::register_words() {
 NamedExtent LogRegions::at(const LogExtent& extent) {
   NamedExtent named{extent.name, {}};
   if (extent.bytes == 0) return named;  // of a log that is lost
-  const auto [at, fresh] = extents_.try_emplace(extent.name);
-  if (fresh) {
+  const auto at = extents_.try_emplace(extent.name).first;
+  if (!at->second) {  // also again: a device that refused it may have room now
     auto made = device_.register_memory(store_.memory_of(extent), fabric::Access::kRemoteRead);
     if (made) at->second = std::move(*made);
   }

@@ -106,8 +106,11 @@ Result<std::unique_ptr<LogStore>> LogStore::open(persist::Pool& pool, uint64_t n
   PMSTORE_TRY_STATUS(directory.begin_epoch());
   auto state = std::make_unique<State>(pool, std::move(directory));
   for (size_t place = 0; place < state->directory.places().size(); ++place) state->log_at(place);
-  for (const LogExtent& extent : state->directory.extents()) {
-    PMSTORE_TRY_STATUS(state->give_back_unused(extent.name));
+  // A damaged place may name a room: what lies there can still be rescued from a copy of the pool.
+  if (state->directory.damaged_places() == 0) {
+    for (const LogExtent& extent : state->directory.extents()) {
+      PMSTORE_TRY_STATUS(state->give_back_unused(extent.name));
+    }
   }
   const std::vector<bool> foreign = state->directory.overlapped();
   for (Log& log : state->logs) {
@@ -220,6 +223,9 @@ Result<LogStore::Where> LogStore::where(uint64_t id) const {
 
 uint64_t LogStore::area_identity() const { return state_->directory.area(); }
 uint64_t LogStore::epoch() const { return state_->directory.epoch(); }
+void LogStore::keep_free(std::function<uint64_t()> kept) {
+  state_->directory.keep_free(std::move(kept));
+}
 size_t LogStore::damaged_places() const { return state_->directory.damaged_places(); }
 persist::Memory& LogStore::memory() const { return state_->memory; }
 

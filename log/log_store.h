@@ -47,6 +47,9 @@ class LogStore {
   // log area, the first create() makes one of this identity; NotFound when the identity is 0.
   static Result<std::unique_ptr<LogStore>> open(persist::Pool& pool, uint64_t new_identity = 0);
   ~LogStore();
+  // So many bytes of what the pool has free stay free: create() is Full before. For what else takes
+  // extents of the pool.
+  void keep_free(std::function<uint64_t()> kept);
 
   // AlreadyExists; Full (says how much is free): the pool has no room for the log, or no entry for
   // another extent; InvalidArgument (name, size). The identity is the one in `options`, also when

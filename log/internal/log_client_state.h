@@ -110,9 +110,7 @@ struct LogClient::State final : service::Reconnector::Target {
   // Of the byte of its data area that `lsn` names. InvalidArgument: the log was deleted, because
   // its extent is none of the logs' any more; Unsupported: the server's device refuses the extent.
   Result<fabric::RemoteAddress> data_at(const KnownLog& log, uint64_t lsn) const;
-  void note_extent(const NamedExtent& extent) {
-    if (extent.region.bytes != 0) extents[extent.name >> 32] = extent;
-  }
+  void note_extent(const NamedExtent& extent) { extents[extent.name >> 32] = extent; }
   // Takes a buffer that nobody waits for any more until its READs are done.
   void retire(std::unique_ptr<internal::ReadBuffer> buffer);
 

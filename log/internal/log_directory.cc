@@ -89,7 +89,7 @@ Status LogDirectory::make_area() {
   const uint64_t least = header_.regions_offset + kMinRingBytes;
   const uint64_t bytes =
       persist::round_up(std::max(least, pool_->least_extent()), persist::kXpLineBytes);
-  if (bytes > pool_->largest_free_extent()) return no_room(kMinRingBytes);
+  if (bytes > free_for_logs()) return no_room(kMinRingBytes);
   const LogAreaHeader before = header_;
   std::optional<persist::Persisted> written;
   const auto fill = [&](const persist::Extent& extent) -> Status {

@@ -9,8 +9,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -92,6 +94,8 @@ class LogDirectory {
   // A room that is not used (CHECK) is the pool's again, durably. Io. Requires begin_epoch()
   // (CHECK), so that no slot that names it comes back.
   Status give_back(uint64_t room);
+  // So many free bytes of the pool are not for logs.
+  void keep_free(std::function<uint64_t()> kept) { kept_ = std::move(kept); }
   bool rooms_come_back() const { return pool_->info().extents_come_back; }
 
   // Of the area's extent in the pool's memory.
@@ -107,6 +111,7 @@ class LogDirectory {
     uint64_t bytes;
   };
   std::vector<Gap> gaps() const;
+  uint64_t free_for_logs() const;
   void add_gaps(const LogExtent& extent, std::vector<Gap>& free) const;
   const persist::Extent* find_room(uint64_t name) const;
   Error no_room(uint64_t bytes) const;
@@ -127,6 +132,7 @@ class LogDirectory {
   persist::Pool* pool_;
   persist::Memory* memory_;
   persist::Extent extent_;  // the area's
+  std::function<uint64_t()> kept_;
   LogAreaHeader header_{};
   std::optional<persist::Persisted> durable_;  // since begin_epoch()
   std::vector<Place> places_;

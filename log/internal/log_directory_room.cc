@@ -64,10 +64,16 @@ uint64_t LogDirectory::region_offset(const LogSlot& slot) const {
   return find_extent(slot.extent)->offset + slot.region_offset;
 }
 
+uint64_t LogDirectory::free_for_logs() const {
+  const uint64_t free = pool_->largest_free_extent();
+  const uint64_t kept = kept_ ? kept_() : 0;
+  return persist::round_down(free - std::min(free, kept), persist::kXpLineBytes);
+}
+
 Result<LogDirectory::Region> LogDirectory::take_room(uint64_t bytes) {
   PMSTORE_CHECK(exists() && durable_, "slots name rooms");
   const uint64_t needed = kRoomReservedBytes + bytes;
-  const uint64_t most = persist::round_down(pool_->largest_free_extent(), persist::kXpLineBytes);
+  const uint64_t most = free_for_logs();
   if (needed > most) return no_room(bytes);
   uint64_t have = 0;
   for (const LogExtent& extent : extents()) have += extent.bytes;
@@ -125,7 +131,7 @@ std::vector<LogDirectory::Gap> LogDirectory::gaps() const {
 uint64_t LogDirectory::largest_free_region() const {
   uint64_t largest = 0;
   for (const Gap& gap : gaps()) largest = std::max(largest, gap.bytes);
-  const uint64_t more = persist::round_down(pool_->info().free_bytes, persist::kXpLineBytes);
+  const uint64_t more = free_for_logs();
   return std::max(largest, more - std::min(more, kRoomReservedBytes));
 }
 

@@ -17,16 +17,19 @@ namespace pmstore::internal {
 
 class HeldLocks {
  public:
-  // Notes which of the listed words `owner` keeps locked now. Gives since when the oldest of them
-  // was the same locked word at every look; `now_ns` when there is none. Entries that name no slot
-  // below `slot_space_bytes` are left out.
-  uint64_t look(std::span<const SlotOffset> listed, const LockTable& words, uint16_t owner,
-                uint64_t slot_space_bytes, uint64_t now_ns);
+  // Notes which of the listed words `owner` keeps locked now. Gives at how many looks in a row one
+  // of them was the same locked word; 0 when none is locked. Looks are counted, not time: a server
+  // that stood still has not heard its clients either. Entries that name no slot below
+  // `slot_space_bytes` are left out.
+  unsigned look(std::span<const SlotOffset> listed, const LockTable& words, uint16_t owner,
+                uint64_t slot_space_bytes);
+  // As if nothing had been locked at the last look.
+  void forget() { held_.clear(); }
 
  private:
   struct Held {
     uint64_t bits;
-    uint64_t since_ns;
+    unsigned looks;
   };
   std::map<SlotOffset, Held> held_;
 };

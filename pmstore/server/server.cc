@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "persist/sparse_blocks.h"
 #include "pmstore/check.h"
 #include "pmstore/server/pinned_memory.h"
 #include "pmstore/server/server_state.h"
@@ -37,6 +38,7 @@ base::Task<Result<std::unique_ptr<Server>>> Server::start(Executor& executor, pe
   state->core = std::make_shared<ServerCore>(executor, pool, options, std::move(store));
   PMSTORE_CO_TRY_STATUS(state->core->start_logs());
   state->core->rings.watch();
+  if (persist::SparseBlocks::of(pool) == nullptr) state->core->store->arena().keep_blocks();
   state->core->follow_checkpoint();
   co_return std::unique_ptr<Server>(new Server(std::move(state)));
 }

@@ -61,6 +61,7 @@ Status ServerCore::start_logs() {
   constexpr uint64_t kOfLogs = 0x4c4f4753;  // "LOGS"
   const uint64_t identity = base::mix64(store->catalog().header().pool ^ kOfLogs);
   PMSTORE_TRY(logs, log::LogStore::open(pool, std::max<uint64_t>(identity, 1)));
+  logs->keep_free([this] { return store->catalog().kept_for_rings(); });
   log_service = std::make_unique<log::LogService>(executor, *logs, options.most_clients);
   log_service->serve(host);
   return {};
@@ -301,11 +302,12 @@ base::Task<void> ServerCore::end_who_keeps_locks() {
       const std::shared_ptr<Session> session = places[i].session;
       if (!session || !session->may_log()) continue;
       any = true;
-      const uint64_t now_ns = executor.now_ns();
-      const uint64_t since_ns =
+      // Its client waits for what this server does.
+      if (session->active > 0) session->held_locks.forget();
+      const unsigned looks =
           session->held_locks.look(session->lock_lists->slots(), store->words(), session->owner(),
-                                   store->arena().slot_space_bytes(), now_ns);
-      if (now_ns - since_ns > lease_ns(options)) host.end(*session, SessionEnd::kHeldLock);
+                                   store->arena().slot_space_bytes());
+      if (looks > kLooksPerLease) host.end(*session, SessionEnd::kHeldLock);
     }
   }
   watching_held_ = false;

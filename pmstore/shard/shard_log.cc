@@ -340,11 +340,13 @@ Status ShardLog::make_room_of(uint64_t bytes) {
   const uint64_t used = position.tail_lsn - position.start_lsn;
   const uint64_t step = std::max(std::min(used / 4, step_bytes()), bytes);
   uint64_t through_lsn = position.start_lsn + std::min(used, step);
-  // What is pinned comes back as a copy: so much more goes.
+  // What is pinned comes back as a copy: so much more goes. Each pass reads from the start, so the
+  // steps become longer.
   while (!pins_.empty() && through_lsn < position.tail_lsn) {
     PMSTORE_TRY(const Passed passed, read_entries(through_lsn));
     if (passed.end_lsn - position.start_lsn >= bytes + passed.pinned_room) break;
-    through_lsn = std::min(through_lsn + step, position.tail_lsn);
+    const uint64_t passed_bytes = through_lsn - position.start_lsn;
+    through_lsn = std::min(through_lsn + std::max(step, passed_bytes), position.tail_lsn);
   }
   return truncate_through(through_lsn);
 }

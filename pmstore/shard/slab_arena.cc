@@ -246,7 +246,7 @@ void SlabArena::count_used(uint32_t chunk, int64_t slots) {
   if (slots > 0 && state.used == slots) unused_chunks_ -= state.run;
   if (slots < 0 && state.used == 0) unused_chunks_ += state.run;
   if (slots < 0 && state.used == 0) emptied_ += state.run;
-  if (emptied_ >= kKeptChunks) {
+  if (emptied_ >= kKeptChunks && !keeps_blocks_) {
     emptied_ = 0;
     ++changes_;
   }

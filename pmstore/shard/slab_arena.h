@@ -131,7 +131,8 @@ class SlabArena {
   // the next call goes on.
   using Release = std::function<bool(uint64_t offset, uint64_t bytes)>;
   bool take_leftovers(uint32_t most, const Release& release);
-  // A device has pinned what slots lie in: from here on both of these do nothing.
+  // The pool keeps its blocks, or a device has pinned what slots lie in: from here on both of these
+  // do nothing.
   void keep_blocks() { keeps_blocks_ = true; }
 
   // ---- frames that are empty ----

@@ -159,6 +159,15 @@ TEST_F(LogRooms, ALogWhoseExtentIsGoneIsLostAndCanBeDeleted) {
   EXPECT_EQ(pool_.store().list().size(), 1u);
 }
 
+TEST_F(LogRooms, LeaveWhatIsKeptForOthers) {
+  pool_.store().keep_free([this] { return pool_.pool().largest_free_extent(); });
+  const auto refused = pool_.store().create("large", {kLarge, FullPolicy::kBackPressure});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.code(), ErrorCode::kFull);
+  pool_.store().keep_free([] { return 0; });
+  EXPECT_TRUE(pool_.store().create("large", {kLarge, FullPolicy::kBackPressure}));
+}
+
 TEST_F(LogRooms, AFullPoolIsAnErrorForTheOneWhoAsks) {
   const uint64_t id = pool_.make("a");
   const auto refused = pool_.store().create("b", {kFree, FullPolicy::kBackPressure});
