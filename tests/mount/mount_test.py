@@ -128,7 +128,7 @@ class Mounting(MountedTest):
 
 class OneMount(MountedTest):
     def calls(self):
-        return json.loads(self.good("stat", "--uri", self.uri, "--json"))["files"]["calls"]
+        return json.loads(self.good("stat", "--uri", self.uri, "--json"))["store"]["files"]["calls"]
 
     def test_a_listing_brings_the_attributes_that_the_kernel_may_believe(self):
         self.make_pool()
