@@ -214,7 +214,7 @@ class ShardLog {
   std::function<void()> ask_what_is_known_;
   WrittenSlots slots_;
   uint64_t mark_bytes_ = 0;  // of the last mark that was appended
-  uint64_t unapplied_ = 0;  // for ever, once a drain has failed
+  uint64_t unapplied_ = 0;   // for ever, once a drain has failed
 };
 
 }  // namespace pmstore::internal

@@ -45,7 +45,7 @@ class Damage(fs_test.Files):
         self.bad("cat '/bad': .*fs check --repair", "cat", "/bad")
         self.bad("put '-': .*fs check --repair|put '/more': .*fs check --repair", "put", "-",
                  "/more", stdin=b"x" * 100_000)
-        self.assertRegex(self.fs("check").stdout.decode(), "^inode [0-9]+: .*extent")
+        self.assertRegex(self.fs("check").stdout.decode(), "(?m)^inode [0-9]+: .*extent")
         self.bad("check: --repair changes records .*; stop the server and repair its pool with "
                  "--uri local:POOL\n$", "check", "--repair")
         self.bad("check: ", "check", "--repair", "--uri", uri)  # the server has it
