@@ -114,12 +114,6 @@ Result<FileData::State::SessionRef> FileData::State::check_answer(
     const uint32_t most = link->rpc().max_request_bytes();
     if (most <= kMaxDataWriteHead) return bad_data_answer("has no room for a write");
     made->part_bytes = std::min<size_t>(kMaxMessageData, most - kMaxDataWriteHead);
-    // Persistent memory is written past the caches of the server's CPU (rule H7), a file is not.
-    const bool is_file = server.domain == persist::Domain::kNone;
-    if (is_file && fabric.cpu_moves_data &&
-        options.write_strategy == persist::WriteStrategy::kAuto) {
-      made->one_sided_bytes = State::kOneSidedBytes;
-    }
   }
   const service::RequestPrefix prefix = link->prefix();
   persist::RemoteWriterOptions writing{.strategy = strategy};

@@ -164,8 +164,7 @@ base::Task<void> FileData::State::work(AccessRef access, SessionRef with) {
     Status done;
     if (access->kind == Kind::kRead) {
       done = co_await read_part(access, with, part);
-    } else if (access->kind == Kind::kWriteVisible || !with->by_message ||
-               part.bytes >= with->one_sided_bytes) {
+    } else if (access->kind == Kind::kWriteVisible || !with->by_message) {
       done = co_await write_part(access, with, part);
     } else {
       done = co_await send_part(access, with, part);
@@ -224,21 +223,6 @@ base::Task<Status> FileData::State::read_part(AccessRef access, SessionRef with,
 
 base::Task<Status> FileData::State::write_part(AccessRef access, SessionRef with,
                                                const Part& part) {
-  const bool is_visible_first = access->kind == Kind::kWriteVisible || with->by_message;
-  PMSTORE_CO_TRY_STATUS(co_await write_pieces(access, with, part, is_visible_first));
-  const bool is_to_be_durable = is_visible_first && access->kind == Kind::kWrite;
-  if (!is_to_be_durable || access->stale || access->abandoned) co_return Status{};
-  // In the same session, so at the same start of the server; others may have the buffer meanwhile.
-  std::array<persist::RemoteRange, kMaxDataPieces> ranges;
-  for (size_t i = 0; i < part.count; ++i) ranges[i] = {part.table[i].offset, part.table[i].bytes};
-  const std::span<const persist::RemoteRange> behind(ranges.data(), part.count);
-  PMSTORE_CO_TRY([[maybe_unused]] const persist::Persisted durable,
-                 co_await with->writer->persist(behind));
-  co_return Status{};
-}
-
-base::Task<Status> FileData::State::write_pieces(AccessRef access, SessionRef with,
-                                                 const Part& part, bool is_visible_first) {
   const TransferBuffers::Lease buffer = co_await buffers->take(part.copied_bytes);
   if (access->abandoned) co_return Status{};  // its memory is gone
   std::array<persist::RemotePiece, kMaxDataPieces> pieces;
@@ -260,7 +244,7 @@ base::Task<Status> FileData::State::write_pieces(AccessRef access, SessionRef wi
   }
   const std::span<const persist::RemotePiece> written(pieces.data(), part.count);
   const std::span<const persist::RemoteLook> looked(looks.data(), words.count);
-  if (is_visible_first) {
+  if (access->kind == Kind::kWriteVisible) {
     PMSTORE_CO_TRY_STATUS(co_await with->writer->write_visible(written, looked));
   } else {
     PMSTORE_CO_TRY_STATUS(co_await with->writer->write(written, looked));

@@ -35,18 +35,13 @@ struct FileData::State final : service::Reconnector::Target {
   static constexpr size_t kWorkers = 4;
   // Of accesses that need no wait, in this process. Then leases and everybody else get their turn.
   static constexpr uint32_t kAccessesPerTurn = 32;
-  // Two waits then cost less than the two copies that a message has more.
-  static constexpr size_t kOneSidedBytes = 128 * 1024;
 
   struct Session {
     uint64_t number = 0;  // `generation` while it is the present one
     FileDataAnswer answer;
     size_t part_bytes = 0;  // the most that a part has
     std::unique_ptr<persist::RemoteWriter> writer;
-    bool by_message = false;  // durable writes are, and what makes others durable
-    // With by_message: so large parts are not. They are written one-sided, which is fewer copies,
-    // and then made durable by a message.
-    size_t one_sided_bytes = SIZE_MAX;
+    bool by_message = false;              // durable writes are, and what makes others durable
     std::unique_ptr<service::Link> link;  // goes first: its READs land in the writer
   };
   using SessionRef = std::shared_ptr<Session>;
@@ -121,9 +116,6 @@ struct FileData::State final : service::Reconnector::Target {
   base::Task<void> work(AccessRef access, SessionRef with);
   base::Task<Status> read_part(AccessRef access, SessionRef with, const Part& part);
   base::Task<Status> write_part(AccessRef access, SessionRef with, const Part& part);
-  // Visible only, or as the strategy makes it durable.
-  base::Task<Status> write_pieces(AccessRef access, SessionRef with, const Part& part,
-                                  bool is_visible_first);
   base::Task<Status> send_part(AccessRef access, SessionRef with, const Part& part);
   base::Task<void> persist_in(PersistingRef persisting, SessionRef with);
   size_t lay_out(const service::Link& link, const Part& part);

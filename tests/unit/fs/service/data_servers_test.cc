@@ -423,8 +423,7 @@ TEST_F(DataServersByMessageTest, OneMebibyteAtFourServersIsOneMessageToEach) {
   world_.write(*file, 1 << 20, content(1 << 20, 5));
   const fabric::Counters cost = client().counters() - before;
   EXPECT_EQ(cost.server_messages, 4u);
-  // A WRITE to each, and messages behind them that overlap.
-  EXPECT_LE(cost.round_trips, 8u);
+  EXPECT_EQ(cost.round_trips, 1u);
   EXPECT_EQ(world_.read(*file, 1 << 20, 1 << 20), content(1 << 20, 5));
 }
 
