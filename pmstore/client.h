@@ -81,8 +81,7 @@ struct ClientOptions {
   fabric::DeviceOpener* devices = nullptr;
   // The server at the address to connect to, where it is in this process and on the client's
   // executor: under lock discipline cpu the client calls it for transactions and reads, as one of
-  // local:PATH does, and sends no messages for them. It may end before the client: its session has
-  // ended then.
+  // local:PATH does, and sends no messages for them. It outlives the client.
   Server* server = nullptr;
 };
 

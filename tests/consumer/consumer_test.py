@@ -187,8 +187,10 @@ class Consumer(unittest.TestCase):
     def test_the_readme_shows_the_program_that_is_built_here(self):
         readme = read(SOURCE, "README.md")
         for name in ("transfer.cc", "CMakeLists.txt"):
+            # Without the lines of the other program, which docs/install.md names.
             quoted = "".join("    " + line if line.strip() else line
-                             for line in read(PROGRAM, name).splitlines(keepends=True))
+                             for line in read(PROGRAM, name).splitlines(keepends=True)
+                             if not re.search(r"\((file|pmstore_fs) ", line))
             self.assertIn(quoted, readme)
 
 
