@@ -172,8 +172,8 @@ std::optional<std::string> Explorer::try_image(CrashImage& image,
     return "found " + run_->text(*found) + wanted;
   }
   const uint64_t start_number = (*process)->start_number();
-  // 0: it keeps none (yet). What opened the pool is not recorded, so an extent that the start before
-  // has made durable by that may be gone here.
+  // 0: it keeps none (yet). What opened the pool is not recorded, so an extent that the start
+  // before has made durable by that may be gone here.
   if (least != 0 && start_number != 0 && start_number <= least && *found != kNothing) {
     return fmt::format("a start has the number {}, and one had {} before", start_number, least);
   }
