@@ -192,9 +192,11 @@ Status PmemobjPool::zero_extent(uint64_t offset, uint64_t bytes) {
       const off_t data = lseek(file_.descriptor(), static_cast<off_t>(offset), SEEK_DATA);
       if (data < 0 && errno == ENXIO) return {};
       if (data < 0) return system_error(info_.path, "look for holes");
+      begin_data = static_cast<uint64_t>(data);
+      // The end of other extents' data would be searched for a long time.
+      if (begin_data >= end) return {};
       const off_t hole = lseek(file_.descriptor(), data, SEEK_HOLE);
       if (hole < 0) return system_error(info_.path, "look for holes");
-      begin_data = std::clamp(static_cast<uint64_t>(data), offset, end);
       end_data = std::clamp(static_cast<uint64_t>(hole), begin_data, end);
     }
     if (begin_data < end_data) {

@@ -6,7 +6,7 @@
 namespace pmstore::internal {
 
 Result<std::unique_ptr<LockLists>> LockLists::create() {
-  auto pages = map_pages(kLockListsBytes, PagesUse::kAnywhere);
+  auto pages = map_pages(kLockListsBytes);
   if (!pages) return pages.error();
   return std::unique_ptr<LockLists>(new LockLists(*pages));
 }

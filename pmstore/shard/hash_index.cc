@@ -25,7 +25,7 @@ Result<HashIndex> HashIndex::create(uint64_t records_bytes) {
   const uint64_t buckets = std::max(records_bytes / 64 / kGrowAbove, kLeastBuckets);
   const uint64_t pieces = (buckets + kBucketsPerPiece - 1) / kBucketsPerPiece;
   const uint64_t most = std::min(pieces * kBucketsPerPiece, kMostBuckets);
-  auto pages = map_pages(most * sizeof(Bucket), PagesUse::kFromTheBegin);
+  auto pages = map_pages(most * sizeof(Bucket));
   if (!pages) return pages.error();
   HashIndex index(reinterpret_cast<Bucket*>(pages->data()), most);
   index.use_from_begin(kLeastBuckets);
@@ -58,6 +58,7 @@ void HashIndex::use_from_begin(uint64_t count) {
   PMSTORE_CHECK(size_ == 0 && count >= kLeastBuckets && count <= most_, "an empty index of a size");
   const uint64_t whole = std::bit_floor(count);
   const auto depth = static_cast<unsigned>(std::countr_zero(whole));
+  join_pieces(count);
   for (uint64_t bucket = 0; bucket < count; ++bucket) {
     const bool deeper = bucket < count - whole || bucket >= whole;
     set(buckets_[bucket].shape, BucketShape::make(depth + (deeper ? 1 : 0), 0));
@@ -80,8 +81,7 @@ void HashIndex::expect_no_more() {
 
 std::span<std::byte> HashIndex::piece(uint64_t number) const {
   if (number * kBucketsPerPiece >= end_) return {};
-  const std::span<Bucket> buckets(buckets_ + number * kBucketsPerPiece, kBucketsPerPiece);
-  return std::as_writable_bytes(buckets);
+  return memory_of(number);
 }
 
 // ---- changes ----
@@ -123,7 +123,7 @@ void HashIndex::insert(KeyHash hash, uint8_t size_class, SlotOffset slot) {
       return;
     }
   }
-  std::vector<BucketEntry>& list = overflow_[number];
+  OverflowLists::List& list = overflow_.of(number);
   list.push_back(entry);
   set(bucket.shape, BucketShape::make(bucket.shape.depth(), bucket.shape.overflow() + 1));
   PMSTORE_CHECK(list.size() == bucket.shape.overflow(), "the shape has the length of the list");
@@ -140,10 +140,10 @@ void HashIndex::erase(KeyHash hash, SlotOffset slot) {
   const bool is_shown = shown != std::end(bucket.entries);
   --size_;
   if (is_shown && bucket.shape.overflow() == 0) return set(*shown, 0);
-  const auto found = overflow_.find(number);
-  PMSTORE_CHECK(found != overflow_.end() && found->second.size() == bucket.shape.overflow(),
+  OverflowLists::List* const found = overflow_.find(number);
+  PMSTORE_CHECK(found != nullptr && found->size() == bucket.shape.overflow(),
                 "what is erased is in the index, and the shape has the length of the list");
-  std::vector<BucketEntry>& list = found->second;
+  OverflowLists::List& list = *found;
   if (is_shown) {
     // Clients find what is in the bucket itself without asking: refill it from the overflow.
     set(*shown, list.back().bits);
@@ -155,7 +155,7 @@ void HashIndex::erase(KeyHash hash, SlotOffset slot) {
     list.erase(listed);
   }
   set(bucket.shape, BucketShape::make(bucket.shape.depth(), list.size()));
-  if (list.empty()) overflow_.erase(found);
+  if (list.empty()) overflow_.erase(number);
   --overflowed_;
 }
 
@@ -177,6 +177,7 @@ void HashIndex::adapt() {
 // Adds the next bucket, late where its parent cannot split now.
 bool HashIndex::grow() {
   const uint64_t child = count_++;
+  if (count_ % kBucketsPerPiece == 0) join_pages(memory_of(count_ / kBucketsPerPiece - 1));
   end_ = std::max(end_, count_);
   if (can_split_off(child)) {
     split_off(child);
@@ -213,10 +214,9 @@ bool HashIndex::shrink() {
 }
 
 std::vector<BucketEntry> HashIndex::take_overflow(uint64_t bucket) {
-  auto taken = overflow_.extract(bucket);
-  if (taken.empty()) return {};
-  overflowed_ -= taken.mapped().size();
-  return std::move(taken.mapped());
+  std::vector<BucketEntry> taken = overflow_.take(bucket);
+  overflowed_ -= taken.size();
+  return taken;
 }
 
 // Gives a bucket that is in change its content.
@@ -227,7 +227,7 @@ void HashIndex::fill(uint64_t number, unsigned depth, std::span<const BucketEntr
     step(bucket.entries[i], i < entries.size() ? entries[i].bits : uint64_t{0});
   }
   const auto rest = entries.subspan(std::min(entries.size(), kBucketEntries));
-  if (!rest.empty()) overflow_.emplace(number, std::vector(rest.begin(), rest.end()));
+  if (!rest.empty()) overflow_.put(number, rest);
   overflowed_ += rest.size();
   step(bucket.shape, BucketShape::make(depth, rest.size()));
 }
@@ -287,8 +287,17 @@ void HashIndex::merge_back(uint64_t child) {
 // What is READ of it from here on is zero: not in use.
 void HashIndex::release_piece(uint64_t number) {
   if (keeps_memory_) return;
-  release_pages(
-      std::as_writable_bytes(std::span(buckets_ + number * kBucketsPerPiece, kBucketsPerPiece)));
+  release_pages(memory_of(number));
+}
+
+// Before so many buckets are used at once. The last piece keeps small pages until it is full.
+void HashIndex::join_pieces(uint64_t count) {
+  join_pages(
+      std::as_writable_bytes(std::span(buckets_, count / kBucketsPerPiece * kBucketsPerPiece)));
+}
+
+std::span<std::byte> HashIndex::memory_of(uint64_t number) const {
+  return std::as_writable_bytes(std::span(buckets_ + number * kBucketsPerPiece, kBucketsPerPiece));
 }
 
 // ---- checkpoint ----
@@ -343,10 +352,10 @@ Status HashIndex::save_part(CheckpointWriter& writer, uint64_t first, uint64_t c
       if (bits != 0) writer.put(bits);
     }
     if (bucket.shape.overflow() == 0) continue;
-    const auto list = overflow_.find(static_cast<uint64_t>(&bucket - buckets_));
-    PMSTORE_CHECK(list != overflow_.end() && list->second.size() == bucket.shape.overflow(),
+    const auto* const list = overflow_.find(static_cast<uint64_t>(&bucket - buckets_));
+    PMSTORE_CHECK(list != nullptr && list->size() == bucket.shape.overflow(),
                   "the shape has the length of the list");
-    for (const BucketEntry entry : list->second) writer.put(entry.bits);
+    for (const BucketEntry entry : *list) writer.put(entry.bits);
   }
   return {};
 }
@@ -361,6 +370,7 @@ Status HashIndex::load(CheckpointLoad& load) {
   if (!fits || load.reader().parts("buckets") != count) {
     return make_error(ErrorCode::kDamaged, "its hash index has another size");
   }
+  join_pieces(saved.buckets);
   auto parts = std::make_shared<std::vector<LoadedPart>>(count);
   for (uint32_t i = 0; i < count; ++i) {
     load.add([this, &load, parts, saved, i] {
@@ -377,7 +387,7 @@ Status HashIndex::load(CheckpointLoad& load) {
       late_.insert(late_.end(), part.late.begin(), part.late.end());
       for (auto& [bucket, list] : part.overflow) {
         overflowed_ += list.size();
-        overflow_.emplace(bucket, std::move(list));
+        overflow_.put(bucket, list);
       }
     }
     return size_ == saved.entries;

@@ -34,6 +34,7 @@
 #include "pmstore/layout/bucket_layout.h"
 #include "pmstore/shard/checkpoint_load.h"
 #include "pmstore/shard/checkpoint_writer.h"
+#include "pmstore/shard/overflow_lists.h"
 
 namespace pmstore::internal {
 
@@ -88,9 +89,9 @@ class HashIndex {
       if (entry.used() && entry.tag() == tag && match(entry)) return entry;
     }
     if (bucket.shape.overflow() == 0) return {};
-    const auto list = overflow_.find(number);
-    if (list == overflow_.end()) return {};
-    for (const BucketEntry entry : list->second) {
+    const OverflowLists::List* const list = overflow_.find(number);
+    if (list == nullptr) return {};
+    for (const BucketEntry entry : *list) {
       if (entry.tag() == tag && match(entry)) return entry;
     }
     return {};
@@ -165,6 +166,8 @@ class HashIndex {
   void split_off(uint64_t child);
   void merge_back(uint64_t child);
   void release_piece(uint64_t number);
+  void join_pieces(uint64_t count);
+  std::span<std::byte> memory_of(uint64_t number) const;
   std::vector<BucketEntry> take_overflow(uint64_t bucket);
   void fill(uint64_t bucket, unsigned depth, std::span<const BucketEntry> entries);
 
@@ -173,7 +176,7 @@ class HashIndex {
   uint64_t count_ = 0;
   uint64_t end_ = 0;
   std::deque<uint64_t> late_;  // below count_, not in use yet
-  std::unordered_map<uint64_t, std::vector<BucketEntry>> overflow_;
+  OverflowLists overflow_;
   // By bucket: the begin_change() calls beyond the first that were not ended yet.
   std::unordered_map<uint64_t, unsigned> changing_;
   uint64_t size_ = 0;

@@ -7,7 +7,7 @@
 namespace pmstore::internal {
 
 Result<LockTable> LockTable::create(uint64_t slot_space_bytes) {
-  auto pages = map_pages(lock_table_bytes(slot_space_bytes), PagesUse::kAnywhere);
+  auto pages = map_pages(lock_table_bytes(slot_space_bytes));
   if (!pages) return pages.error();
   return LockTable(*pages);
 }

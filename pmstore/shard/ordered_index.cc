@@ -40,7 +40,7 @@ uint16_t middle_of(const TreeNode& node) {
 }  // namespace
 
 Result<OrderedIndex> OrderedIndex::create(uint64_t max_bytes) {
-  auto pages = map_pages((max_bytes / kNodeBytes + 2) * kNodeBytes, PagesUse::kFromTheBegin);
+  auto pages = map_pages((max_bytes / kNodeBytes + 2) * kNodeBytes);
   if (!pages) return pages.error();
   return OrderedIndex(*pages);
 }
@@ -244,6 +244,7 @@ NodeId OrderedIndex::take_node() {
   }
   PMSTORE_CHECK(has_free_nodes(1), "who takes a node has looked whether there is one");
   const auto id = static_cast<NodeId>(nodes_used_++);
+  if (nodes_used_ % kChunkNodes == 0) join_pages(chunk_of(id));
   node(id).table = raw(table_);
   return id;
 }
@@ -430,6 +431,7 @@ Status OrderedIndex::load(CheckpointLoad& load) {
   if (!whole || !section->read(free.data(), free.size() * sizeof(NodeId))) {
     return make_error(ErrorCode::kDamaged, "its index of an ordered table is not whole");
   }
+  join_pages(memory_.first(saved.nodes * kNodeBytes));
   for (uint32_t part = 0; part * kNodesPerPart < saved.nodes; ++part) {
     load.add([this, &load, part, nodes = saved.nodes] {
       auto found = load.reader().section("nodes", part_number(part));

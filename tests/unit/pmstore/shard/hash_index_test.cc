@@ -3,13 +3,20 @@
 #include "pmstore/shard/hash_index.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cinttypes>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <random>
+#include <set>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,6 +34,26 @@ struct Key {
 };
 Key key(uint64_t number) {
   return {hash_key(TableId{1}, "key" + std::to_string(number)), SlotOffset{number * 64}};
+}
+
+constexpr size_t kPieceBytes = kBucketsPerPiece * sizeof(Bucket);
+
+// The flags of the mapping that has `at`, as the kernel shows them: "hg" and "nh" are madvise()'s.
+std::set<std::string> advice_for_pages(const std::byte* at) {
+  const auto address = reinterpret_cast<uintptr_t>(at);
+  std::ifstream mappings("/proc/self/smaps");
+  bool is_there = false;
+  for (std::string line; std::getline(mappings, line);) {
+    uintptr_t from = 0;
+    uintptr_t to = 0;
+    if (std::sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR " ", &from, &to) == 2) {
+      is_there = from <= address && address < to;
+    }
+    if (!is_there || !line.starts_with("VmFlags:")) continue;
+    std::istringstream flags(line.substr(line.find(':') + 1));
+    return {std::istream_iterator<std::string>(flags), {}};
+  }
+  return {};
 }
 
 class HashIndexTest : public ::testing::Test {
@@ -135,6 +162,26 @@ TEST_F(HashIndexTest, PinnedMemoryStays) {
   EXPECT_FALSE(at(bucket).shape.in_use());
   put_all(1'000, 100'000);
   EXPECT_EQ(count_of(0, 100'000), 100'000u);
+}
+
+// Huge pages are zeroed in one go, in the turn of whoever uses them first.
+TEST_F(HashIndexTest, FullPiecesMayBeHugePagesAndTheLastIsNot) {
+  if (access("/sys/kernel/mm/transparent_hugepage", F_OK) != 0) {
+    GTEST_SKIP() << "the kernel has no huge pages";
+  }
+  put_all(0, (2 * kBucketsPerPiece + 10) * HashIndex::kGrowAbove);
+  ASSERT_EQ(index_.bucket_count() / kBucketsPerPiece, 2u);
+  const std::byte* const begin = index_.piece(0).data();
+  EXPECT_TRUE(advice_for_pages(begin).contains("hg"));
+  EXPECT_TRUE(advice_for_pages(begin + 2 * kPieceBytes - 1).contains("hg"));
+  EXPECT_TRUE(advice_for_pages(begin + 2 * kPieceBytes).contains("nh"));
+  erase_all(1'000, 2 * kBucketsPerPiece * HashIndex::kGrowAbove);
+  EXPECT_TRUE(advice_for_pages(begin + kPieceBytes).contains("nh")) << "it has gone back";
+
+  HashIndex expecting = *HashIndex::create(kRecordsBytes);
+  expecting.expect((kBucketsPerPiece + 10) * HashIndex::kGrowAbove);
+  EXPECT_TRUE(advice_for_pages(expecting.piece(0).data()).contains("hg"));
+  EXPECT_TRUE(advice_for_pages(expecting.piece(1).data()).contains("nh"));
 }
 
 TEST_F(HashIndexTest, WhatIsExpectedNeedsNoSteps) {
