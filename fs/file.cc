@@ -61,14 +61,8 @@ File::File(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
 File::~File() {
   if (state_->closed) return;
-  state_->system->link->remove_open(state_->opened);
-  FileSystem::State& system = *state_->system;
-  if (!system.closed) give_up_flock();
-  if (!system.closed && !state_->opened.lost) {
-    system.run(system.close_later(state_->opened.ino));
-  } else {
-    system.delegated.closed(state_->opened.ino);
-  }
+  if (!state_->system->closed) give_up_flock();
+  close_there();
 }
 
 // Of this file, in the background: nobody waits for that.
@@ -204,18 +198,18 @@ base::Task<PosixStatus> File::close() {
   if (std::exchange(state_->closed, true)) co_return PosixError(EBADF, "the file is closed");
   const std::shared_ptr<FileSystem::State> system = state_->system;
   if (!system->closed) give_up_flock();
-  system->link->remove_open(state_->opened);
-  system->delegated.closed(state_->opened.ino);
-  if (system->closed || state_->opened.lost) co_return std::move(flushed);
-  internal::FilesCall request(FilesMethod::kClose, true, 0);
-  request.put(InoRequest{raw(state_->opened.ino)});
-  request.gives_up = true;
-  bool forgotten = false;
-  PosixStatus done = co_await system->ask(std::move(request), &forgotten);
-  // A server that has forgotten this client was not told of the file again.
-  if (!done && forgotten && done.number() == EBADF) done = PosixStatus{};
-  if (!flushed) co_return std::move(flushed);
-  co_return std::move(done);
+  close_there();
+  co_return std::move(flushed);
+}
+
+void File::close_there() {
+  FileSystem::State& system = *state_->system;
+  system.link->remove_open(state_->opened);
+  if (!system.closed && !state_->opened.lost) {
+    system.run(system.close_later(state_->opened.ino));
+  } else {
+    system.delegated.closed(state_->opened.ino);
+  }
 }
 
 }  // namespace pmstore::fs

@@ -172,7 +172,7 @@ class FileSystem {
   std::shared_ptr<State> state_;
 };
 
-// An open file. Destroying it closes it later, in the background; close() waits.
+// An open file. Destroying it closes it without the flush of close().
 class File {
  public:
   ~File();
@@ -206,7 +206,10 @@ class File {
   base::Task<PosixResult<Attributes>> allocate(AllocateMode mode, uint64_t offset, uint64_t bytes);
   // For those who place computation: where the data lies.
   base::Task<PosixResult<FileMap>> map(uint64_t offset, uint64_t bytes);
-  // As fsync(), and then the file is closed, whatever that gives.
+  // As fsync(), and then the file is closed, whatever that gives. The server hears of that in the
+  // background, before later calls of this FileSystem; calls of other clients may find the file open
+  // for a moment longer. A server that is away takes the file for closed when it hears of this
+  // client again.
   base::Task<PosixStatus> close();
 
   // Advisory locks, as fcntl(F_SETLK) and flock() have them; of flock() the owner is this File, and
@@ -224,6 +227,7 @@ class File {
   struct State;
   explicit File(std::unique_ptr<State> state);
   void give_up_flock();
+  void close_there();
   std::unique_ptr<State> state_;
 };
 
