@@ -28,6 +28,8 @@ namespace {
 struct Options {
   std::string pool = "/dev/shm/growing_store.pool";
   uint64_t bytes = uint64_t{4} << 30;
+  fabric::Uri uri{fabric::Scheme::kLocal, "growing-store", 0};
+  bool is_device() const { return pool.starts_with("/dev/dax"); }
   uint64_t records = 1'000'000;
   size_t value_bytes = 64;
   unsigned workers = 8;
@@ -65,13 +67,15 @@ struct Turns {
 
 std::unique_ptr<persist::Pool> make_pool(const Options& options) {
   persist::PoolOpenOptions with;
-  with.assume_domain = persist::Domain::kMemoryController;
-  with.sparse = true;
+  if (!options.is_device()) {
+    with.assume_domain = persist::Domain::kMemoryController;
+    with.sparse = true;
+    std::filesystem::remove(options.pool);
+  }
   FormatOptions format;
   format.log_bytes = 0;
-  std::filesystem::remove(options.pool);
   return must(
-      persist::Pool::create(options.pool, options.bytes, with, false,
+      persist::Pool::create(options.pool, options.bytes, with, options.is_device(),
                             [&](persist::Pool& made) { return format_store(made, format); }));
 }
 
@@ -79,8 +83,7 @@ class Load {
  public:
   explicit Load(const Options& options) : options_(options), pool_(make_pool(options)) {
     server_ = must(executor_.run(Server::start(executor_, *pool_, {})));
-    const fabric::Uri any{fabric::Scheme::kLocal, "growing-store", 0};
-    const fabric::Uri uri = must(executor_.run(server_->listen(any)));
+    const fabric::Uri uri = must(executor_.run(server_->listen(options.uri)));
     client_ = must(executor_.run(Client::connect(executor_, uri, {})));
     table_ = must(executor_.run(client_->open_table("t", true)));
   }
@@ -90,7 +93,7 @@ class Load {
     if (const Status stopped = executor_.run(server_->stop()); !stopped) {
       fail(stopped.error().to_string());
     }
-    std::filesystem::remove(options_.pool);
+    if (!options_.is_device()) std::filesystem::remove(options_.pool);
   }
 
   void grow() { phase("grow", 0, &Load::insert); }
@@ -117,15 +120,16 @@ class Load {
       return static_cast<double>(took_ns_[at]) / 1e3;
     };
     const auto spent = client_->counters() - counters;
-    fmt::print(R"({{"phase": "{}", "records": {}, "value_bytes": {}, "requests": {}, )"
-               R"("seconds": {:.1f}, "cpu_seconds": {:.1f}, "server_messages": {}, )"
-               R"("p50_us": {:.1f}, "p99_us": {:.1f}, "p999_us": {:.1f}, "turns": {}, )"
-               R"("longest_turn_us": {:.1f}, "turns_over_1_ms": {}, "stat": {}}})"
-               "\n",
-               name, options_.records, options_.value_bytes, took_ns_.size(), seconds, cpu_seconds,
-               spent.server_messages, percentile(0.5), percentile(0.99), percentile(0.999),
-               turns_.count, static_cast<double>(turns_.longest_ns) / 1e3, turns_.long_ones,
-               must(executor_.run(client_->server_stat())));
+    fmt::print(
+        R"({{"phase": "{}", "records": {}, "value_bytes": {}, "requests": {}, )"
+        R"("seconds": {:.1f}, "cpu_seconds": {:.1f}, "server_messages": {}, "bytes_read": {}, )"
+        R"("p50_us": {:.1f}, "p99_us": {:.1f}, "p999_us": {:.1f}, "turns": {}, )"
+        R"("longest_turn_us": {:.1f}, "turns_over_1_ms": {}, "stat": {}}})"
+        "\n",
+        name, options_.records, options_.value_bytes, took_ns_.size(), seconds, cpu_seconds,
+        spent.server_messages, spent.bytes_read, percentile(0.5), percentile(0.99),
+        percentile(0.999), turns_.count, static_cast<double>(turns_.longest_ns) / 1e3,
+        turns_.long_ones, must(executor_.run(client_->server_stat())));
     std::fflush(stdout);
   }
   // Counts the turns until they are over: all else on the executor runs between two of its steps.
@@ -199,11 +203,15 @@ int main(int argc, char** argv) {
       "what requests and the server's executor feel while a store grows and shrinks\n"
       "example: growing_store --records 5000000"};
   Options options;
-  app.add_option("--pool", options.pool, "the pool's file, which is made anew");
+  std::string uri = "local:growing-store";
+  app.add_option("--pool", options.pool, "the pool's file or DAX device, which is made anew");
+  app.add_option("--uri", uri, "where it is served, as verbs://10.77.0.1:7000")
+      ->capture_default_str();
   app.add_option("--bytes", options.bytes, "of the pool");
   app.add_option("--records", options.records, "so many at most")->check(CLI::PositiveNumber);
   app.add_option("--value-bytes", options.value_bytes, "of each record");
   app.add_option("--workers", options.workers, "operations under way")->check(CLI::PositiveNumber);
   CLI11_PARSE(app, argc, argv);
+  options.uri = must(fabric::parse_uri(uri));
   return run(options);
 }
