@@ -117,13 +117,21 @@ std::vector<DataServerInfo> DataServers::list() const {
   here.state = space_.state(LocalDataSpace::kServer);
   here.area = local_.area().identity();
   here.bytes = local_.total_bytes();
+  here.end = local_.end();
   here.used_bytes = space_.used_bytes(LocalDataSpace::kServer);
   all.push_back(std::move(here));
   for (const auto& [index, entry] : entries_) {
     if (index == LocalDataSpace::kServer) continue;
     const RemoteArea* const area = space_.remote(index);
-    all.push_back({index, entry.state, area != nullptr && area->is_connected(), entry.area,
-                   entry.bytes, space_.used_bytes(index), entry.uri});
+    all.push_back({index,
+                   entry.state,
+                   area != nullptr && area->is_connected(),
+                   entry.area,
+                   entry.bytes,
+                   space_.used_bytes(index),
+                   entry.uri,
+                   {},
+                   entry.bytes});
   }
   for (DataServerInfo& server : all) {
     const auto problem = problems_.find(server.index);

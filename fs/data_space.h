@@ -42,6 +42,13 @@ class DataSpace {
   virtual bool gives_away(uint16_t /*server*/) const { return true; }
   virtual uint64_t total_bytes() const = 0;
   virtual uint64_t free_bytes() const = 0;
+  // What make_room() may add to both, as far as it is known.
+  virtual uint64_t growable_bytes() const { return 0; }
+  // More units than before are free on success. Full: the space cannot grow, and the error says
+  // what has the room. Io. The space may also have grown when the caller is destroyed meanwhile.
+  virtual base::Task<Status> make_room() {
+    co_return make_error(ErrorCode::kFull, "file data has all the room that it can have");
+  }
 
   // At start: `range` is not free. Damaged: it is outside, or a part of it was claimed before.
   virtual Status claim(const AreaRange& range) = 0;

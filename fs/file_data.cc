@@ -78,7 +78,7 @@ base::Task<Status> FileData::State::connect_once() {
   PMSTORE_CO_TRY(SessionRef made, check_answer(std::move(link)));
   PMSTORE_CHECK(session == nullptr, "one session at a time");
   session = std::move(made);
-  area = session->answer.area;
+  area = session->area;
   session->number = ++generation;
   const uint64_t start = session->link->welcome().epoch;
   if (starts.empty() || starts.rbegin()->second != start) starts.emplace(generation, start);
@@ -90,15 +90,11 @@ base::Task<Status> FileData::State::connect_once() {
 Result<FileData::State::SessionRef> FileData::State::check_answer(
     std::unique_ptr<service::Link> link) {
   auto made = std::make_shared<Session>();
-  FileDataAnswer& answer = made->answer;
+  FileDataAnswer answer;
   const std::span<const std::byte> given = link->body();
   if (given.size() != sizeof answer) return bad_data_answer("has the wrong length");
   std::memcpy(&answer, given.data(), sizeof answer);
-  const uint64_t units = answer.units.bytes / kUnitBytes;
-  if (answer.area == 0 || answer.units.bytes % kUnitBytes != 0 || units == 0 ||
-      answer.words.bytes != units * sizeof(uint64_t)) {
-    return bad_data_answer("grants units without their words");
-  }
+  if (answer.area == 0) return bad_data_answer("grants units of no area");
   const fabric::Capabilities& fabric = link->connection().capabilities();
   if (!fabric.read_after_read) {
     return make_error(ErrorCode::kUnsupported,
@@ -106,23 +102,45 @@ Result<FileData::State::SessionRef> FileData::State::check_answer(
                       "not be noticed: connect by verbs, tcp or shm");
   }
   const persist::PersistCapability server = link->welcome().persist_capability();
-  PMSTORE_TRY(const persist::WriteStrategy strategy,
-              persist::negotiate(options.write_strategy, server, fabric));
+  PMSTORE_TRY(made->strategy, persist::negotiate(options.write_strategy, server, fabric));
+  made->area = answer.area;
   made->part_bytes = kMaxMessageData;
-  made->by_message = strategy == persist::WriteStrategy::kTwoSided;
+  made->by_message = made->strategy == persist::WriteStrategy::kTwoSided;
   if (made->by_message) {
     const uint32_t most = link->rpc().max_request_bytes();
     if (most <= kMaxDataWriteHead) return bad_data_answer("has no room for a write");
     made->part_bytes = std::min<size_t>(kMaxMessageData, most - kMaxDataWriteHead);
   }
-  const service::RequestPrefix prefix = link->prefix();
-  persist::RemoteWriterOptions writing{.strategy = strategy};
+  made->link = std::move(link);
+  PMSTORE_TRY_STATUS(add_section(*made, {0, answer.units, answer.words}));
+  made->end = made->sections.front()->end;
+  return made;
+}
+
+Status FileData::State::add_section(Session& to, const DataSection& given) const {
+  const uint64_t units = given.units.bytes / kUnitBytes;
+  if (given.units.bytes % kUnitBytes != 0 || units == 0 ||
+      given.words.bytes != units * sizeof(uint64_t) || given.offset % kUnitBytes != 0 ||
+      given.offset > UINT64_MAX - given.units.bytes) {
+    return bad_data_answer("grants units without their words");
+  }
+  auto made = std::make_shared<Section>();
+  made->begin = given.offset;
+  made->end = given.offset + given.units.bytes;
+  made->units = {given.units.address - given.offset, made->end, given.units.key};
+  const uint64_t words_offset = given.offset / kUnitBytes * sizeof(uint64_t);
+  made->words = {given.words.address - words_offset, words_offset + given.words.bytes,
+                 given.words.key};
+  service::Link& link = *to.link;
+  const service::RequestPrefix prefix = link.prefix();
+  persist::RemoteWriterOptions writing{.strategy = to.strategy};
   writing.persist_method = kDataPersistMethod;
   writing.persist_prefix = service::bytes_of(prefix);
-  PMSTORE_TRY(made->writer, persist::RemoteWriter::create(device, link->connection(), &link->rpc(),
-                                                          answer.units, server, writing));
-  made->link = std::move(link);
-  return made;
+  PMSTORE_TRY(made->writer,
+              persist::RemoteWriter::create(device, link.connection(), &link.rpc(), made->units,
+                                            link.welcome().persist_capability(), writing));
+  to.sections.push_back(std::move(made));
+  return {};
 }
 
 base::Task<Status> FileData::connected() {
@@ -240,11 +258,14 @@ uint64_t FileData::start_of(uint64_t session) const {
 }
 uint64_t FileData::area() const { return state_->area; }
 uint64_t FileData::bytes() const {
-  return state_->session == nullptr ? 0 : state_->session->answer.units.bytes;
+  if (state_->session == nullptr) return 0;
+  uint64_t all = 0;
+  for (const auto& section : state_->session->sections) all += section->end - section->begin;
+  return all;
 }
 persist::WriteStrategy FileData::strategy() const {
   if (state_->session == nullptr) return persist::WriteStrategy::kTwoSided;
-  return state_->session->writer->strategy();
+  return state_->session->strategy;
 }
 fabric::Counters FileData::counters() const {
   fabric::Counters all = state_->ended_counters;

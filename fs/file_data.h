@@ -113,8 +113,10 @@ class FileData {
   // Waits for accesses under way. `memory` as it was registered.
   base::Task<void> forget_buffer(std::span<std::byte> memory);
 
-  uint64_t area() const;   // identity
-  uint64_t bytes() const;  // of all units
+  uint64_t area() const;  // identity
+  // Of all units that this object knows: those of later sections of the area, which is asked for
+  // when a map first names it.
+  uint64_t bytes() const;
   persist::WriteStrategy strategy() const;
   // The sum over all sessions.
   fabric::Counters counters() const;

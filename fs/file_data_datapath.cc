@@ -55,17 +55,17 @@ const fabric::MemoryRegion* FileData::State::region_of(const std::byte* memory,
 bool FileData::State::add(Access& access, const MapExtent& extent, uint64_t offset,
                           std::byte* memory, size_t bytes) const {
   const AreaRange& place = extent.place;
-  const uint64_t area_bytes = session->answer.units.bytes;
-  if (place.offset % kUnitBytes != 0 || place.offset > area_bytes ||
-      place.bytes > area_bytes - place.offset || offset > place.bytes ||
+  const SectionRef section = session->section_of(place.offset, place.bytes);
+  if (place.offset % kUnitBytes != 0 || section == nullptr || offset > place.bytes ||
       bytes > place.bytes - offset) {
     return false;
   }
   const fabric::MemoryRegion* const region = bytes == 0 ? nullptr : region_of(memory, bytes);
   while (bytes > 0) {
     if (access.parts.empty() || access.parts.back().count == kMaxDataPieces ||
-        access.parts.back().bytes == session->part_bytes) {
-      access.parts.emplace_back();
+        access.parts.back().bytes == session->part_bytes ||
+        access.parts.back().section != section) {
+      access.parts.emplace_back().section = section;
     }
     Part& part = access.parts.back();
     const size_t count = std::min(bytes, session->part_bytes - part.bytes);
@@ -89,12 +89,24 @@ Error outside_of_extent() {
                     "an access to file data is outside of its extent, or of the data server");
 }
 
+template <typename Piece>
+std::vector<AreaRange> places_of(const std::vector<Piece>& pieces) {
+  std::vector<AreaRange> places;
+  places.reserve(pieces.size());
+  for (const Piece& piece : pieces) places.push_back(piece.extent.place);
+  return places;
+}
+
 }  // namespace
 
 base::Task<Result<DataOutcome>> FileData::read(uint64_t session, std::vector<ReadPiece> pieces) {
   State& state = *state_;
   if (!state.ready()) {
     PMSTORE_CO_TRY_STATUS(co_await state.reconnector.connected());
+  }
+  if (!state.knows(pieces)) {
+    PMSTORE_CO_TRY(const DataOutcome found, co_await state.find_places(places_of(pieces)));
+    if (found == DataOutcome::kStaleMap) co_return found;
   }
   if (session != state.generation) co_return DataOutcome::kStaleMap;
   auto access = std::make_shared<State::Access>(state.executor, State::Kind::kRead);
@@ -111,6 +123,10 @@ base::Task<Result<DataOutcome>> FileData::write(uint64_t session, std::vector<Wr
   State& state = *state_;
   if (!state.ready()) {
     PMSTORE_CO_TRY_STATUS(co_await state.reconnector.connected());
+  }
+  if (!state.knows(pieces)) {
+    PMSTORE_CO_TRY(const DataOutcome found, co_await state.find_places(places_of(pieces)));
+    if (found == DataOutcome::kStaleMap) co_return found;
   }
   if (session != state.generation) co_return DataOutcome::kStaleMap;
   const auto kind = sync == DataSync::kFsync ? State::Kind::kWriteVisible : State::Kind::kWrite;
@@ -146,7 +162,10 @@ base::Task<Result<DataOutcome>> FileData::State::execute(AccessRef access) {
   while (access->workers > 0) co_await access->ended.wait();
   if (access->failure) {
     Error why = std::move(*access->failure);
-    if (why.code != ErrorCode::kDisconnected && why.code != ErrorCode::kTimeout) co_return why;
+    const bool is_lost = why.code == ErrorCode::kDisconnected || why.code == ErrorCode::kTimeout;
+    // A section that the server has given back cannot be reached any more.
+    const bool may_be_gone = why.code == ErrorCode::kAccess && access->has_later_section();
+    if (!is_lost && !may_be_gone) co_return why;
     // The server ends this session before it lets the next one in. So what the caller repeats is
     // not overwritten by what is still under way here.
     if (session != nullptr && generation == in_session) session->link->drop();
@@ -193,12 +212,12 @@ base::Task<Status> FileData::State::read_part(AccessRef access, SessionRef with,
       into = buffer->at(copied, piece.bytes);
       copied += piece.bytes;
     }
-    batch.read(into, with->answer.units.at(piece.offset));
+    batch.read(into, part.section->units.at(piece.offset));
   }
   // Behind the data: while a word is the map's, the data before it was, too.
   const PartWords<Piece> words(part.pieces());
   for (size_t i = 0; i < words.count; ++i) {
-    batch.read(buffer->word(i), words.at(with->answer.words, *words.of[i]));
+    batch.read(buffer->word(i), words.at(part.section->words, *words.of[i]));
   }
   fabric::Connection& connection = with->link->connection();
   const fabric::PendingCompletion completion(connection.completions());
@@ -224,6 +243,7 @@ base::Task<Status> FileData::State::read_part(AccessRef access, SessionRef with,
 base::Task<Status> FileData::State::write_part(AccessRef access, SessionRef with,
                                                const Part& part) {
   const TransferBuffers::Lease buffer = co_await buffers->take(part.copied_bytes);
+  PMSTORE_CHECK(with != nullptr && part.section != nullptr, "a worker holds its session");
   if (access->abandoned) co_return Status{};  // its memory is gone
   std::array<persist::RemotePiece, kMaxDataPieces> pieces;
   size_t copied = 0;
@@ -240,20 +260,28 @@ base::Task<Status> FileData::State::write_part(AccessRef access, SessionRef with
   const PartWords<Piece> words(part.pieces());
   std::array<persist::RemoteLook, internal::kMaxWords> looks;
   for (size_t i = 0; i < words.count; ++i) {
-    looks[i] = {buffer->word(i), words.at(with->answer.words, *words.of[i])};
+    looks[i] = {buffer->word(i), words.at(part.section->words, *words.of[i])};
   }
   const std::span<const persist::RemotePiece> written(pieces.data(), part.count);
   const std::span<const persist::RemoteLook> looked(looks.data(), words.count);
   if (access->kind == Kind::kWriteVisible) {
-    PMSTORE_CO_TRY_STATUS(co_await with->writer->write_visible(written, looked));
+    PMSTORE_CO_TRY_STATUS(co_await part.section->writer->write_visible(written, looked));
   } else {
-    PMSTORE_CO_TRY_STATUS(co_await with->writer->write(written, looked));
+    PMSTORE_CO_TRY_STATUS(co_await part.section->writer->write(written, looked));
   }
   access->stale |= words.are_stale(*buffer);
   co_return Status{};
 }
 
 // ---- later durability ----
+
+namespace {
+
+Error sessions_go_on_ending() {
+  return make_error(ErrorCode::kDisconnected, "the sessions with the data server go on ending");
+}
+
+}  // namespace
 
 base::Task<Result<PersistOutcome>> FileData::persist(uint64_t start,
                                                      std::vector<persist::RemoteRange> ranges) {
@@ -266,22 +294,39 @@ base::Task<Result<PersistOutcome>> FileData::persist(uint64_t start,
       PMSTORE_CO_TRY_STATUS(co_await state.reconnector.connected());
     }
     if (start_of(state.generation) != start) co_return PersistOutcome::kLost;
+    PMSTORE_CO_TRY(const DataOutcome found, co_await state.find_ranges(persisting->ranges));
+    if (found == DataOutcome::kStaleMap) continue;
     const uint64_t in_session = state.generation;
     persisting->done.reset();
     state.workers.run(state.persist_in(persisting, state.session));
     while (!persisting->done) co_await persisting->ended.wait();
     if (*persisting->done) co_return PersistOutcome::kDurable;
     const ErrorCode why = persisting->done->code();
-    if (why != ErrorCode::kDisconnected && why != ErrorCode::kTimeout) break;
+    // A section that the server has given back cannot be reached any more: the next session knows.
+    const bool ends =
+        why == ErrorCode::kDisconnected || why == ErrorCode::kTimeout || why == ErrorCode::kAccess;
+    if (!ends) break;
     if (state.session != nullptr && state.generation == in_session) state.session->link->drop();
   }
+  if (!persisting->done) co_return sessions_go_on_ending();
   co_return persisting->done->error();
 }
 
 base::Task<void> FileData::State::persist_in(PersistingRef persisting, SessionRef with) {
   const base::RunningTasks::Position here = workers.started_last();
-  const auto durable = co_await with->writer->persist(persisting->ranges);
-  persisting->done = durable ? Status{} : Status{durable.error()};
+  Status done;
+  // Sections that are learned meanwhile have nothing of these ranges.
+  const std::vector<SectionRef> sections = with->sections;
+  for (size_t i = 0; i < sections.size() && done; ++i) {
+    std::vector<persist::RemoteRange> some;
+    for (const persist::RemoteRange& range : persisting->ranges) {
+      if (sections[i]->has(range.offset, range.bytes)) some.push_back(range);
+    }
+    if (some.empty()) continue;
+    const auto durable = co_await sections[i]->writer->persist(some);
+    if (!durable) done = durable.error();
+  }
+  persisting->done = std::move(done);
   persisting->ended.notify_all();
   workers.ended(here);
 }

@@ -27,6 +27,7 @@ Error malformed_owner_call() {
 void FileDataService::serve_owner(const FileArea& area) {
   PMSTORE_CHECK(area.identity() == space_.area().identity(), "the area of the space is served");
   area_ = area;
+  PMSTORE_CHECK(area.sections().size() == 1, "an owner elsewhere knows the first section only");
   const Status taken = space_.claim({LocalDataSpace::kServer, 0, space_.total_bytes()});
   PMSTORE_CHECK(taken, "nothing was allocated before");
 }
@@ -152,7 +153,7 @@ Status FileDataService::set_words(std::span<const std::byte> body) {
   }
   for (uint32_t i = 0; i < head.count; ++i) {
     const auto each = reader.get<AreaWord>();
-    if (each.offset % kUnitBytes != 0 || each.offset >= space_.total_bytes()) {
+    if (each.offset % kUnitBytes != 0 || !space_.has_word(each.offset)) {
       return malformed_owner_call();
     }
     space_.set_word(each.offset, each.word);
@@ -165,7 +166,7 @@ Status FileDataService::zero(service::Session& session, fabric::RpcCall& call,
   fabric::MessageReader reader(body);
   const auto what = reader.get<AreaZero>();
   if (!reader.complete() || what.bytes == 0 || what.bytes > kMaxAreaZeroBytes ||
-      what.offset >= space_.total_bytes() || what.bytes > space_.total_bytes() - what.offset) {
+      space_.bytes_at(what.offset, what.bytes) == nullptr) {
     return malformed_owner_call();
   }
   zeroing_.run(zero_parts(session.shared_from_this(), std::move(call), what));

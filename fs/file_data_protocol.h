@@ -2,8 +2,8 @@
 // (service/hello.h), the write that a server's CPU makes durable, and what the owner of an area
 // asks for: the namespace server of the file system whose data it holds.
 //
-// A session may READ and WRITE all units of the area, and READ the generation words. A map of a
-// file (fs/types.h) says where to. docs/files-data.md tells why that is safe.
+// A session may READ and WRITE all units of the area, section by section, and READ the generation
+// words. A map of a file (fs/types.h) says where to. docs/files-data.md tells why that is safe.
 #pragma once
 
 #include <cstddef>
@@ -24,12 +24,32 @@ static_assert(sizeof(FileDataHello) == 16);
 
 // The body of the welcome. The epoch of the session is the start of the area.
 struct FileDataAnswer {
-  uint64_t area = 0;           // identity
+  uint64_t area = 0;  // identity
+  // Of the first section of the area. A client asks for the others when a map first names one.
   fabric::RemoteRegion units;  // READ, WRITE: from the first unit on
   fabric::RemoteRegion words;  // READ: uint64_t for each unit
   uint64_t reserved = 0;       // 0
 };
 static_assert(sizeof(FileDataAnswer) == 64);
+
+// RequestPrefix. The answer: DataSections | DataSection[count], the later sections of the area that
+// the session may reach now, by offset.
+inline constexpr uint16_t kDataSectionsMethod = 0x0607;
+inline constexpr size_t kMaxAreaSections = 64;  // as a pool has extents
+struct DataSections {
+  uint64_t end = 0;  // behind every offset that a map may have named so far
+  uint32_t count = 0;
+  uint32_t reserved = 0;
+};
+static_assert(sizeof(DataSections) == 16);
+struct DataSection {
+  uint64_t offset = 0;         // among the units, of its first one
+  fabric::RemoteRegion units;  // as FileDataAnswer
+  fabric::RemoteRegion words;
+};
+static_assert(sizeof(DataSection) == 56);
+inline constexpr uint32_t kMaxSectionsReply =
+    sizeof(DataSections) + kMaxAreaSections * sizeof(DataSection);
 
 inline constexpr uint16_t kDataWriteMethod = 0x0601;
 

@@ -19,10 +19,15 @@ using internal::DataSession;
 
 namespace {
 
-struct AreaRegions final : service::EndpointPart {
-  std::unique_ptr<fabric::MemoryRegion> units;
-  std::unique_ptr<fabric::MemoryRegion> words;
-};
+Result<internal::AreaRegions::Section> regions_at(fabric::Device& device,
+                                                  const LocalDataSpace::Reachable& section) {
+  constexpr auto kRead = fabric::Access::kRemoteRead;
+  internal::AreaRegions::Section made;
+  PMSTORE_TRY(made.units,
+              device.register_memory(section.units, kRead | fabric::Access::kRemoteWrite));
+  PMSTORE_TRY(made.words, device.register_memory(section.words, kRead));
+  return made;
+}
 
 Error malformed_write() {
   return make_error(ErrorCode::kProtocol, "a malformed write of file data");
@@ -87,11 +92,76 @@ FileDataService::FileDataService(LocalDataSpace& space, size_t max_sessions)
 base::Task<Result<std::unique_ptr<service::EndpointPart>>> FileDataService::open(
     service::Endpoint& endpoint) {
   auto regions = std::make_unique<AreaRegions>();
-  constexpr auto kRead = fabric::Access::kRemoteRead;
-  PMSTORE_CO_TRY(regions->units, endpoint.device->register_memory(
-                                     space_.area().data(), kRead | fabric::Access::kRemoteWrite));
-  PMSTORE_CO_TRY(regions->words, endpoint.device->register_memory(space_.words(), kRead));
+  for (const LocalDataSpace::Reachable& section : space_.reachable()) {
+    PMSTORE_CO_TRY(regions->sections[section.first_unit], regions_at(*endpoint.device, section));
+  }
   co_return std::unique_ptr<service::EndpointPart>(std::move(regions));
+}
+
+// ---- sections of the area ----
+
+Result<bool> FileDataService::register_one() {
+  for (const LocalDataSpace::Reachable& section : space_.reachable()) {
+    for (const auto& endpoint : host().endpoints()) {
+      auto& regions = static_cast<AreaRegions&>(*endpoint->parts[slot()]);
+      if (regions.sections.contains(section.first_unit)) continue;
+      PMSTORE_TRY_STATUS(regions_of(*endpoint, section));
+      return true;
+    }
+  }
+  return false;
+}
+
+void FileDataService::withdraw(uint64_t first_unit) {
+  for (const auto& endpoint : host().endpoints()) {
+    static_cast<AreaRegions&>(*endpoint->parts[slot()]).sections.erase(first_unit);
+  }
+}
+
+bool FileDataService::reaches(uint64_t first_unit) const {
+  const auto& endpoints = host().endpoints();
+  return std::any_of(endpoints.begin(), endpoints.end(), [&](const auto& endpoint) {
+    return static_cast<const AreaRegions&>(*endpoint->parts[slot()]).sections.contains(first_unit);
+  });
+}
+
+// An endpoint that was opened while a section was made may lack it.
+Result<const internal::AreaRegions::Section*> FileDataService::regions_of(
+    service::Endpoint& endpoint, const LocalDataSpace::Reachable& section) const {
+  auto& regions = static_cast<AreaRegions&>(*endpoint.parts[slot()]);
+  auto found = regions.sections.find(section.first_unit);
+  if (found == regions.sections.end()) {
+    PMSTORE_TRY(auto made, regions_at(*endpoint.device, section));
+    found = regions.sections.emplace(section.first_unit, std::move(made)).first;
+  }
+  PMSTORE_CHECK(found->second.units->bytes().data() == section.units.data(),
+                "regions go before their section does");
+  return &found->second;
+}
+
+Status FileDataService::sections(service::Session& session, fabric::RpcCall& call,
+                                 std::span<const std::byte> body) {
+  if (!body.empty()) {
+    return make_error(ErrorCode::kProtocol, "a malformed question about sections of a file area");
+  }
+  DataSections head;
+  head.end = space_.end();
+  std::vector<DataSection> all;
+  for (const LocalDataSpace::Reachable& section : space_.reachable()) {
+    if (section.first_unit == 0) continue;
+    PMSTORE_TRY(const auto* const regions, regions_of(*session.endpoint, section));
+    all.push_back({section.offset, regions->units->remote(), regions->words->remote()});
+  }
+  head.count = static_cast<uint32_t>(all.size());
+  fabric::MessageWriter writer(call.reply_room());
+  writer.put(head);
+  for (const DataSection& each : all) writer.put(each);
+  if (writer.overflowed()) {
+    return make_error(ErrorCode::kTooLarge,
+                      "the sections of the file area do not fit in the reply");
+  }
+  call.reply_filled(writer.bytes());
+  return {};
 }
 
 // ---- sessions ----
@@ -125,10 +195,11 @@ Result<std::vector<std::byte>> FileDataService::admit(service::Session& session,
     PMSTORE_TRY_STATUS(make_place());
   }
   const auto& regions = static_cast<const AreaRegions&>(*session.endpoint->parts[slot()]);
+  const AreaRegions::Section& first = regions.sections.at(0);
   FileDataAnswer answer;
   answer.area = space_.area().identity();
-  answer.units = regions.units->remote();
-  answer.words = regions.words->remote();
+  answer.units = first.units->remote();
+  answer.words = first.words->remote();
   static_cast<DataSession&>(session).instance = hello.instance;
   sessions_of_[session.client].push_back(&session);
   // Behind that: the client is not gone in between.
@@ -189,15 +260,16 @@ size_t FileDataService::end_sessions(const ClientId& client, SessionEnd why) {
 void FileDataService::on_call(service::Session& session, fabric::RpcCall call,
                               std::span<const std::byte> body) {
   const bool is_owner = static_cast<const DataSession&>(session).is_owner;
-  const bool persists = call.method() == kDataPersistMethod;
-  if (!is_owner && !persists && call.method() != kDataWriteMethod) {
-    return host().drop_malformed(session, call);
-  }
   Status written;
   if (is_owner) {
     written = on_owner_call(session, call, body);
   } else {
-    written = persists ? persist(call, body) : write(call, body);
+    switch (call.method()) {
+      case kDataWriteMethod: written = write(call, body); break;
+      case kDataPersistMethod: written = persist(call, body); break;
+      case kDataSectionsMethod: written = sections(session, call, body); break;
+      default: return host().drop_malformed(session, call);
+    }
   }
   if (written) return;
   if (written.code() == ErrorCode::kProtocol) return host().drop_malformed(session, call);
@@ -207,10 +279,13 @@ void FileDataService::on_call(service::Session& session, fabric::RpcCall call,
 
 Status FileDataService::write(fabric::RpcCall& call, std::span<const std::byte> body) {
   DecodedWrite decoded;
-  PMSTORE_TRY_STATUS(decode(body, space_.total_bytes(), decoded));
-  // Words change on this thread only: what is right here stays right until the bytes are stored.
+  PMSTORE_TRY_STATUS(decode(body, space_.end(), decoded));
+  // Words change on this thread only: what is right here stays right until the bytes are stored. A
+  // map that names a section of before is out of date, too.
   for (const DataWritePiece& piece : decoded.pieces()) {
-    if (space_.word_at(piece.extent) == piece.generation) continue;
+    const uint64_t reached = piece.offset + piece.bytes - piece.extent;
+    const bool is_there = space_.bytes_at(piece.extent, reached) != nullptr;
+    if (is_there && space_.word_at(piece.extent) == piece.generation) continue;
     ++stale_writes_;
     call.reply(service::bytes_of(DataWriteReply{.stale = 1}));
     return {};
@@ -218,7 +293,7 @@ Status FileDataService::write(fabric::RpcCall& call, std::span<const std::byte> 
   persist::Memory& memory = space_.area().memory();
   const std::byte* data = decoded.data;
   for (const DataWritePiece& piece : decoded.pieces()) {
-    std::byte* const to = space_.area().data().data() + piece.offset;
+    std::byte* const to = space_.bytes_at(piece.offset, piece.bytes);
     memory.write_non_temporal(to, data, piece.bytes);  // rule H7
     data += piece.bytes;
   }
@@ -227,9 +302,11 @@ Status FileDataService::write(fabric::RpcCall& call, std::span<const std::byte> 
 
 Status FileDataService::persist(fabric::RpcCall& call, std::span<const std::byte> body) {
   persist::PersistRanges decoded;
-  PMSTORE_TRY_STATUS(persist::decode_persist_ranges(body, space_.total_bytes(), decoded));
+  PMSTORE_TRY_STATUS(persist::decode_persist_ranges(body, space_.end(), decoded));
   for (const persist::RemoteRange& range : decoded.ranges()) {
-    space_.area().memory().flush(space_.area().data().data() + range.offset, range.bytes);
+    // What was written to a section that is gone is no file's any more.
+    const std::byte* const first = space_.bytes_at(range.offset, range.bytes);
+    if (first != nullptr) space_.area().memory().flush(first, range.bytes);
   }
   return drain_for(call);
 }

@@ -21,6 +21,7 @@
 #include "base/running_tasks.h"
 #include "fs/file_area.h"
 #include "fs/file_data_protocol.h"
+#include "fs/internal/area_regions.h"
 #include "fs/local_data_space.h"
 #include "service/host.h"
 #include "service/service.h"
@@ -51,6 +52,14 @@ class FileDataService final : public service::Service {
   // Called when the last session of a client has ended.
   std::function<void(const ClientId&)> on_client_gone;
 
+  // Makes one section of the space reachable through one device that cannot reach it yet; false:
+  // there is none. Errors of Device::register_memory().
+  Result<bool> register_one();
+  // No device can reach the section any more.
+  void withdraw(uint64_t first_unit);
+  // A device can.
+  bool reaches(uint64_t first_unit) const;
+
   // Writes by message that were refused because of an old map.
   uint64_t stale_writes() const { return stale_writes_; }
 
@@ -69,6 +78,12 @@ class FileDataService final : public service::Service {
       service::Endpoint& endpoint) override;
 
  private:
+  using AreaRegions = internal::AreaRegions;
+  // What an endpoint has of a section. Errors of Device::register_memory().
+  Result<const AreaRegions::Section*> regions_of(service::Endpoint& endpoint,
+                                                 const LocalDataSpace::Reachable& section) const;
+  Status sections(service::Session& session, fabric::RpcCall& call,
+                  std::span<const std::byte> body);
   // Room for one more session. BackPressure.
   Status make_place();
   // ---- the owner (file_data_owner.cc) ----

@@ -175,6 +175,7 @@ void put_data_server(const DataServerInfo& server, fabric::MessageWriter& writer
   wire.area = server.area;
   wire.bytes = server.bytes;
   wire.used_bytes = server.used_bytes;
+  wire.end = server.end;
   wire.index = server.index;
   wire.state = server.state;
   wire.is_there = server.is_there ? 1 : 0;
@@ -199,6 +200,7 @@ std::optional<DataServerInfo> get_data_server(fabric::MessageReader& reader) {
   server.area = wire.area;
   server.bytes = wire.bytes;
   server.used_bytes = wire.used_bytes;
+  server.end = wire.end;
   server.uri = uri;
   server.problem = problem;
   return server;

@@ -392,13 +392,14 @@ struct WireDataServer {
   uint64_t area = 0;
   uint64_t bytes = 0;
   uint64_t used_bytes = 0;
+  uint64_t end = 0;
   uint16_t index = 0;
   DataServerState state{};
   uint8_t is_there = 0;
   uint16_t uri_bytes = 0;
   uint16_t problem_bytes = 0;  // behind the URI
 };
-static_assert(sizeof(WireDataServer) == 32);
+static_assert(sizeof(WireDataServer) == 40);
 struct DataServerReply {
   uint64_t index = 0;
 };

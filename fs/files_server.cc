@@ -2,14 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
+#include "base/size_text.h"
 #include "base/wall_clock.h"
 #include "fs/data_servers.h"
 #include "fs/file_area.h"
 #include "fs/file_data_service.h"
 #include "fs/files_service.h"
+#include "fs/internal/area_keeper.h"
 #include "fs/local_data_space.h"
 #include "fs/namespace.h"
 #include "fs/striped_data_space.h"
@@ -21,7 +24,7 @@ namespace pmstore::fs {
 struct FilesServer::State {
   explicit State(base::Executor& server_executor) : executor(server_executor) {}
   void serve_data(Server& server);
-  void add_services(Server& server, const FilesServerOptions& options);
+  void add_services(persist::Pool& pool, Server& server, const FilesServerOptions& options);
   base::Task<Status> open_names(Server& server, FilesServerOptions options);
   // A data server belongs to a later namespace server: file data and names are not served from here
   // on, so that no client makes changes that are lost.
@@ -35,6 +38,7 @@ struct FilesServer::State {
   std::optional<FileArea> area;
   std::unique_ptr<LocalDataSpace> space;
   std::unique_ptr<FileDataService> data;
+  std::unique_ptr<internal::AreaKeeper> keeper;
   std::unique_ptr<FilesService> files;
   std::unique_ptr<StripedDataSpace> all;
   std::unique_ptr<Client> client;
@@ -45,6 +49,29 @@ struct FilesServer::State {
   bool fenced = false;
   base::Task<void> fencing;
 };
+
+namespace {
+
+Error several_sections() {
+  return make_error(ErrorCode::kUnsupported,
+                    "the file area of this pool has several sections, and that of a data server "
+                    "has one: create another pool");
+}
+
+Status make_first_section(persist::Pool& pool, const FilesServerOptions& options) {
+  const internal::AreaKeeperOptions growing{.most_bytes = options.most_file_bytes};
+  const uint64_t step = internal::AreaKeeper::step_bytes(pool, growing);
+  const uint64_t bytes = std::min(step, options.most_file_bytes);
+  if (bytes >= growing.least_section_bytes) {
+    return FileArea::create(pool, bytes, options.identity);
+  }
+  return make_error(ErrorCode::kFull,
+                    fmt::format("the pool has no room for files: {} are free together, and some of "
+                                "that is left to records",
+                                base::size_text(pool.largest_free_extent())));
+}
+
+}  // namespace
 
 FilesServer::FilesServer(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
@@ -61,6 +88,10 @@ base::Task<Result<std::unique_ptr<FilesServer>>> FilesServer::start(base::Execut
                                                                     FilesServerOptions options) {
   std::unique_ptr<FilesServer> self(new FilesServer(std::make_unique<State>(executor)));
   State& state = *self->state_;
+  const bool may_serve = server.discipline() != LockDiscipline::kRnic && !options.data_server;
+  if (!FileArea::is_in(pool) && options.make_area && may_serve) {
+    PMSTORE_CO_TRY_STATUS(make_first_section(pool, options));
+  }
   if (!FileArea::is_in(pool)) {
     FilesService::decline(server.host(), no_file_area());
     co_return std::move(self);
@@ -85,10 +116,11 @@ base::Task<Result<std::unique_ptr<FilesServer>>> FilesServer::start(base::Execut
   }
   const bool is_elsewhere = owner.file_system != 0 && owner.server != LocalDataSpace::kServer;
   if (options.data_server || is_elsewhere) {
+    if (state.area->sections().size() > 1) co_return several_sections();
     state.serve_data(server);
     co_return std::move(self);
   }
-  state.add_services(server, options);
+  state.add_services(pool, server, options);
   PMSTORE_CO_TRY_STATUS(co_await state.open_names(server, std::move(options)));
   co_return std::move(self);
 }
@@ -104,7 +136,8 @@ void FilesServer::State::serve_data(Server& server) {
   server.extend_stat("files", [this] { return data_stat_json(); });
 }
 
-void FilesServer::State::add_services(Server& server, const FilesServerOptions& options) {
+void FilesServer::State::add_services(persist::Pool& pool, Server& server,
+                                      const FilesServerOptions& options) {
   FilesServiceOptions with;
   with.epoch = space->area().start();
   with.lease_ms = options.lease_ms;
@@ -112,6 +145,8 @@ void FilesServer::State::add_services(Server& server, const FilesServerOptions& 
   with.lock_grace = options.clients_come_back && space->area().start() > 1;
   files = std::make_unique<FilesService>(executor, with);
   data = std::make_unique<FileDataService>(*space);
+  const internal::AreaKeeperOptions growing{.most_bytes = options.most_file_bytes};
+  keeper = std::make_unique<internal::AreaKeeper>(executor, pool, *area, *space, *data, growing);
   files->end_data_sessions = [this](ClientId gone) {
     data->end_sessions(gone, SessionEnd::kReplaced);
     all->end_client(gone);
@@ -176,6 +211,8 @@ base::Task<Status> FilesServer::State::open_names(Server& server, FilesServerOpt
     PMSTORE_CO_TRY_STATUS(area->set_owner(owner));
   }
   servers->serve(*names);
+  // A start finds what the last one has not used.
+  keeper->look_for_empty();
   files->open(*names, servers.get());
   co_return Status{};
 }
@@ -209,6 +246,7 @@ base::Task<void> FilesServer::stop() {
   state_->files->stop();
   state_->servers->stop();
   state_->names.reset();
+  state_->keeper->give_back_now();
   co_await state_->all->close();
   co_await state_->client->close();
 }
@@ -224,14 +262,15 @@ std::string FilesServer::State::data_stat_json() const {
 std::string FilesServer::State::stat_json() const {
   const FilesServiceCounters counters = files->counters();
   return fmt::format(
-      R"({{"identity": {}, "area_bytes": {}, "free_bytes": {}, "sessions_total": {}, )"
-      R"("clients": {}, "calls": {}, "repeated": {}, "news": {}, "recalls": {}, "deaf": {}, )"
-      R"("malformed": {}, "data_sessions": {}, "stale_writes": {}, "fenced": {}, )"
-      R"("store_messages": {}}})",
+      R"({{"identity": {}, "area_bytes": {}, "free_bytes": {}, "growable_bytes": {}, )"
+      R"("sections": {}, "sessions_total": {}, "clients": {}, "calls": {}, "repeated": {}, )"
+      R"("news": {}, "recalls": {}, "deaf": {}, "malformed": {}, "data_sessions": {}, )"
+      R"("stale_writes": {}, "fenced": {}, "store_messages": {}}})",
       names == nullptr ? 0 : names->identity(), all->total_bytes(), all->free_bytes(),
-      counters.sessions, counters.clients, counters.calls, counters.repeated, counters.news,
-      counters.recalls, counters.deaf, counters.malformed, data->sessions(), data->stale_writes(),
-      fenced, client == nullptr ? 0 : client->counters().server_messages);
+      all->growable_bytes(), area->sections().size(), counters.sessions, counters.clients,
+      counters.calls, counters.repeated, counters.news, counters.recalls, counters.deaf,
+      counters.malformed, data->sessions(), data->stale_writes(), fenced,
+      client == nullptr ? 0 : client->counters().server_messages);
 }
 
 }  // namespace pmstore::fs

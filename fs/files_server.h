@@ -39,6 +39,10 @@ struct FilesServerOptions {
   // Serve no names: the file area has data of a file system elsewhere, or will. One that has some
   // already is served so anyway.
   bool data_server = false;
+  // In a pool without a file area one is made, as large as a later section. Not of a data server.
+  bool make_area = false;
+  // The pool's file area grows when it is full, never above this.
+  uint64_t most_file_bytes = UINT64_MAX;
   // Files are not served any more: another server has started on a copy of the pool, and has taken
   // the data servers. Called once, and says why in one line.
   std::function<void(const Error&)> on_fenced;
@@ -48,10 +52,10 @@ struct FilesServerOptions {
 class FilesServer {
  public:
   // Before the server listens for clients: adds its services to the server's host, listens at a
-  // local: address of its own, and opens the file system, or makes an empty one. In a pool without
-  // a file area it refuses clients of files, and does nothing else; a data server serves data and
-  // its owner. AlreadyExists: the pool of a data server has a file system. Errors of
-  // FileArea::open(), Server::listen(), Client::connect(), Namespace::open().
+  // local: address of its own, and opens the file system, or makes an empty one. In a pool that
+  // has no file area and gets none it refuses clients of files, and does nothing else; a data
+  // server serves data and its owner. AlreadyExists: the pool of a data server has a file system.
+  // Errors of FileArea::open(), Server::listen(), Client::connect(), Namespace::open().
   static base::Task<Result<std::unique_ptr<FilesServer>>> start(base::Executor& executor,
                                                                 persist::Pool& pool, Server& server,
                                                                 FilesServerOptions options);

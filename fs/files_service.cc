@@ -71,7 +71,8 @@ FilesServiceCounters FilesService::counters() const {
 
 Error no_file_area() {
   return make_error(ErrorCode::kUnsupported,
-                    "this pool has no file area; create it with --file-bytes");
+                    "this pool has no file area; create it with --file-bytes, or serve it with "
+                    "pmstored --files");
 }
 
 }  // namespace pmstore::fs

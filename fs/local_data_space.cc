@@ -35,15 +35,92 @@ UnitAllocator::Run run_of(const AreaRange& range) {
 }  // namespace
 
 LocalDataSpace::LocalDataSpace(base::Executor& executor, const FileArea& area)
-    : executor_(executor),
-      area_(area),
-      allocator_(area.units()),
-      words_(std::make_unique<uint64_t[]>(area.units())) {
+    : executor_(executor), area_(area), allocator_(area.sections().front().units) {
   // The low bits begin anywhere: a pool that was restored has the starts of its backup.
   constexpr unsigned kLowBits = 64 - kStartBits;
   const uint64_t low = executor.random().next() >> (kStartBits + 1);
-  const uint64_t first = area.start() << kLowBits | low;
-  std::fill_n(words_.get(), area.units(), first);
+  first_word_ = area.start() << kLowBits | low;
+  for (const AreaSection& section : area.sections()) {
+    add_section(section);
+    if (section.first_unit == 0) {
+      sections_.back()->is_open = true;  // the allocator has begun with it
+    } else {
+      open_section(section.first_unit);
+    }
+  }
+}
+
+// ---- sections ----
+
+const LocalDataSpace::Section* LocalDataSpace::find(uint64_t offset, uint64_t bytes) const {
+  const auto behind = std::upper_bound(
+      sections_.begin(), sections_.end(), offset,
+      [](uint64_t at, const auto& section) { return at < section->place.begin(); });
+  if (behind == sections_.begin()) return nullptr;
+  const Section& section = **std::prev(behind);
+  return section.place.has(offset, bytes) ? &section : nullptr;
+}
+
+LocalDataSpace::Section& LocalDataSpace::at_number(uint64_t first_unit) const {
+  const Section* const section = find(first_unit * kUnitBytes, 1);
+  PMSTORE_CHECK(section != nullptr && section->place.first_unit == first_unit,
+                "a section is named by its first unit");
+  return const_cast<Section&>(*section);
+}
+
+std::vector<LocalDataSpace::Reachable> LocalDataSpace::reachable() const {
+  std::vector<Reachable> all;
+  for (const auto& section : sections_) {
+    const AreaSection& place = section->place;
+    all.push_back({place.first_unit,
+                   place.begin(),
+                   {area_.memory().at(place.place()), place.bytes()},
+                   std::as_writable_bytes(std::span(section->words.get(), place.units))});
+  }
+  return all;
+}
+
+void LocalDataSpace::add_section(const AreaSection& section) {
+  // A number that was another unit's before could have a word twice.
+  PMSTORE_CHECK(sections_.empty() ? section.begin() == 0 : section.begin() > end_,
+                "numbers of units grow, and are not used again");
+  auto made = std::make_unique<Section>();
+  made->place = section;
+  made->words = std::make_unique<uint64_t[]>(section.units);
+  std::fill_n(made->words.get(), section.units, first_word_);
+  end_ = section.end();
+  sections_.push_back(std::move(made));
+}
+
+void LocalDataSpace::open_section(uint64_t first_unit) {
+  Section& section = at_number(first_unit);
+  PMSTORE_CHECK(!section.is_open, "units are handed out once");
+  section.is_open = true;
+  allocator_.add({first_unit, section.place.units});
+}
+
+bool LocalDataSpace::is_empty_section(uint64_t first_unit) const {
+  const Section& section = at_number(first_unit);
+  return section.is_open && allocator_.is_free_run({first_unit, section.place.units});
+}
+
+void LocalDataSpace::close_section(uint64_t first_unit) {
+  PMSTORE_CHECK(first_unit != 0 && is_empty_section(first_unit),
+                "a later section goes when none of its units is in use");
+  Section& section = at_number(first_unit);
+  allocator_.remove({first_unit, section.place.units});
+  section.is_open = false;
+}
+
+void LocalDataSpace::drop_section(uint64_t first_unit) {
+  PMSTORE_CHECK(!at_number(first_unit).is_open, "a section is closed before it goes");
+  std::erase_if(sections_, [&](const auto& each) { return each->place.first_unit == first_unit; });
+}
+
+std::byte* LocalDataSpace::bytes_at(uint64_t offset, uint64_t bytes) const {
+  const Section* const section = find(offset, bytes);
+  if (section == nullptr) return nullptr;
+  return area_.memory().at(section->place.place()) + (offset - section->place.begin());
 }
 
 void LocalDataSpace::check_taken(const AreaRange& range) const {
@@ -71,9 +148,10 @@ Result<AreaRange> LocalDataSpace::allocate(uint16_t server, uint64_t least, uint
   const auto run = allocator_.allocate(least / kUnitBytes, most / kUnitBytes);
   if (run) return AreaRange{kServer, run->first * kUnitBytes, run->units * kUnitBytes};
   return make_error(ErrorCode::kFull,
-                    fmt::format("no {} together are free for file data ({} are free in all): "
-                                "remove files, or create a pool with more --file-bytes",
-                                base::size_text(least), base::size_text(free_bytes())));
+                    fmt::format("no {} together are free for file data ({} are free in all{}): "
+                                "remove files, or create a larger pool",
+                                base::size_text(least), base::size_text(free_bytes()),
+                                who_has_room ? "; " + who_has_room() : ""));
 }
 
 // A look at a few lines of it: all of them would be as much work as zeroing.
@@ -100,28 +178,39 @@ void LocalDataSpace::release(const AreaRange& range) {
     if (!area_.memory().drain()) return;
   }
   allocator_.release(run_of(range));
+  if (released) released(find(range.offset, range.bytes)->place.first_unit);
 }
 
 // ---- generation words ----
 
+uint64_t& LocalDataSpace::word_of(uint64_t offset) const {
+  const Section* const section = find(offset, 1);
+  PMSTORE_CHECK(section != nullptr, "each unit has a word");
+  return section->words[offset / kUnitBytes - section->place.first_unit];
+}
+
 uint64_t LocalDataSpace::word_at(uint64_t offset) const {
-  PMSTORE_CHECK(offset < area_.bytes(), "each unit has a word");
-  return __atomic_load_n(&words_[offset / kUnitBytes], __ATOMIC_ACQUIRE);
+  return __atomic_load_n(&word_of(offset), __ATOMIC_ACQUIRE);
 }
 
 void LocalDataSpace::set_word(uint64_t offset, uint64_t word) {
-  PMSTORE_CHECK(offset < area_.bytes(), "each unit has a word");
-  __atomic_store_n(&words_[offset / kUnitBytes], word, __ATOMIC_RELEASE);
+  __atomic_store_n(&word_of(offset), word, __ATOMIC_RELEASE);
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
 uint64_t LocalDataSpace::renew_words() {
-  const uint64_t next = *std::max_element(words_.get(), words_.get() + area_.units()) + 1;
-  for (uint64_t unit = 0; unit < area_.units(); ++unit) {
-    __atomic_store_n(&words_[unit], next, __ATOMIC_RELEASE);
+  uint64_t last = 0;
+  for (const auto& section : sections_) {
+    const uint64_t* const words = section->words.get();
+    last = std::max(last, *std::max_element(words, words + section->place.units));
+  }
+  for (const auto& section : sections_) {
+    for (uint64_t unit = 0; unit < section->place.units; ++unit) {
+      __atomic_store_n(&section->words[unit], last + 1, __ATOMIC_RELEASE);
+    }
   }
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  return next;
+  return last + 1;
 }
 
 uint64_t LocalDataSpace::generation(const AreaRange& range) const {
@@ -132,7 +221,7 @@ uint64_t LocalDataSpace::generation(const AreaRange& range) const {
 base::Task<Status> LocalDataSpace::change_generations(std::vector<AreaRange> ranges) {
   for (const AreaRange& range : ranges) {
     check_taken(range);
-    uint64_t& word = words_[range.offset / kUnitBytes];
+    uint64_t& word = word_of(range.offset);
     __atomic_store_n(&word, word + 1, __ATOMIC_RELEASE);
   }
   // What a READ gives is coherent with this CPU's caches: from here on it is the new value.

@@ -178,12 +178,15 @@ Task<PosixResult<std::vector<std::string>>> Namespace::list_xattrs(const Caller&
 }
 
 Task<PosixResult<FileSystemUsage>> Namespace::usage() {
-  const internal::NamespaceCore& core = state_->core;
-  co_return FileSystemUsage{.data_bytes = state_->core.space().total_bytes(),
-                            .free_bytes = state_->core.space().free_bytes(),
+  internal::NamespaceCore& core = state_->core;
+  // What file data may still take from the pool is there for files.
+  const uint64_t growable = core.space().growable_bytes();
+  co_return FileSystemUsage{.data_bytes = core.space().total_bytes() + growable,
+                            .free_bytes = core.space().free_bytes() + growable,
                             .quarantined_bytes = core.quarantined_bytes,
                             .inodes = core.inodes,
-                            .max_inodes = core.options().max_inodes};
+                            .max_inodes = core.options().max_inodes,
+                            .growable_bytes = growable};
 }
 
 Task<PosixResult<uint64_t>> Namespace::move_off(uint16_t server) {

@@ -122,6 +122,14 @@ uint64_t StripedDataSpace::free_bytes() const {
   return bytes;
 }
 
+uint64_t StripedDataSpace::growable_bytes() const {
+  return takes(servers_.at(kLocalServer)) ? local_.growable_bytes() : 0;
+}
+
+base::Task<Status> StripedDataSpace::make_room() {
+  return takes(servers_.at(kLocalServer)) ? local_.make_room() : DataSpace::make_room();
+}
+
 void StripedDataSpace::end_client(const ClientId& client) {
   for (const auto& [index, server] : servers_) {
     if (server.area != nullptr) server.area->end_client(client);

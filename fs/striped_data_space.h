@@ -49,6 +49,9 @@ class StripedDataSpace final : public DataSpace {
   bool gives_away(uint16_t server) const override;
   uint64_t total_bytes() const override;
   uint64_t free_bytes() const override;
+  // The pool's own area grows; those elsewhere do not.
+  uint64_t growable_bytes() const override;
+  base::Task<Status> make_room() override;
 
   Status claim(const AreaRange& range) override;
   Result<AreaRange> allocate(uint16_t server, uint64_t least, uint64_t most) override;

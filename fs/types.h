@@ -143,6 +143,9 @@ struct FileSystemUsage {
   uint64_t quarantined_bytes = 0;
   uint64_t inodes = 0;
   uint64_t max_inodes = 0;  // 0: no bound but the pool
+  // Of both data_bytes and free_bytes: what file data has not taken from the pool yet. Records and
+  // logs may come first.
+  uint64_t growable_bytes = 0;
 };
 
 // Of a data server of a file system. The numbers are persistent.
@@ -162,6 +165,9 @@ struct DataServerInfo {
   std::string uri;          // empty: as the namespace's
   // kDraining: why something was not moved when that was tried last. Empty: nothing is in the way.
   std::string problem = {};
+  // Behind every AreaRange::offset that there may be; above `bytes` where the area has several
+  // sections.
+  uint64_t end = 0;
 };
 
 // A part of the file area of a data server. Offsets and sizes of whole extents are multiples of

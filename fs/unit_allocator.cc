@@ -7,8 +7,22 @@
 
 namespace pmstore::fs {
 
-UnitAllocator::UnitAllocator(uint64_t units) : units_(units) {
+UnitAllocator::UnitAllocator(uint64_t units) : units_(units), end_(units) {
   if (units > 0) insert({0, units});
+}
+
+void UnitAllocator::add(const Run& run) {
+  PMSTORE_CHECK(run.units > 0 && run.first > end_, "numbers grow, and runs never touch");
+  units_ += run.units;
+  end_ = run.first + run.units;
+  insert(run);
+}
+
+void UnitAllocator::remove(const Run& run) {
+  PMSTORE_CHECK(is_free_run(run), "units that go are free, all of them");
+  erase(by_place_.find(run.first));
+  units_ -= run.units;
+  PMSTORE_CHECK(free_units_ <= units_, "more units would be free than there are");
 }
 
 void UnitAllocator::insert(const Run& run) {

@@ -7,6 +7,7 @@
 // buffer; nothing is copied into or out of memory that is not registered once the caller is gone.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -36,13 +37,34 @@ struct FileData::State final : service::Reconnector::Target {
   // Of accesses that need no wait, in this process. Then leases and everybody else get their turn.
   static constexpr uint32_t kAccessesPerTurn = 32;
 
-  struct Session {
-    uint64_t number = 0;  // `generation` while it is the present one
-    FileDataAnswer answer;
-    size_t part_bytes = 0;  // the most that a part has
+  // Of the area: a region of units, and one of their words. Both are as if they began with the
+  // first section, so that an offset in the area is one in them.
+  struct Section {
+    bool has(uint64_t offset, uint64_t bytes) const {
+      return offset >= begin && offset <= end && bytes <= end - offset;
+    }
+    uint64_t begin = 0;  // in the area
+    uint64_t end = 0;
+    fabric::RemoteRegion units;
+    fabric::RemoteRegion words;
     std::unique_ptr<persist::RemoteWriter> writer;
+  };
+  using SectionRef = std::shared_ptr<const Section>;
+  struct Session {
+    // nullptr: no known section has all of it.
+    SectionRef section_of(uint64_t offset, uint64_t bytes) const;
+    bool was_named(uint64_t offset, uint64_t bytes) const {
+      return offset <= end && bytes <= end - offset;
+    }
+
+    uint64_t number = 0;    // `generation` while it is the present one
+    uint64_t area = 0;      // identity
+    uint64_t end = 0;       // behind what a map may have named, as far as is known
+    size_t part_bytes = 0;  // the most that a part has
+    persist::WriteStrategy strategy{};
+    std::vector<SectionRef> sections;     // that are known; the first one always
     bool by_message = false;              // durable writes are, and what makes others durable
-    std::unique_ptr<service::Link> link;  // goes first: its READs land in the writer
+    std::unique_ptr<service::Link> link;  // goes first: its READs land in the writers
   };
   using SessionRef = std::shared_ptr<Session>;
 
@@ -57,6 +79,7 @@ struct FileData::State final : service::Reconnector::Target {
   };
   struct Part {
     std::span<const Piece> pieces() const { return {table.data(), count}; }
+    SectionRef section;  // that has all pieces
     std::array<Piece, kMaxDataPieces> table;
     size_t count = 0;
     size_t bytes = 0;
@@ -69,6 +92,11 @@ struct FileData::State final : service::Reconnector::Target {
     // Is another part to be begun?
     bool goes_on() const { return next < parts.size() && !failure && !stale && !abandoned; }
 
+    bool has_later_section() const {
+      return std::any_of(parts.begin(), parts.end(),
+                         [](const Part& part) { return part.section->begin != 0; });
+    }
+
     const Kind kind;
     uint64_t number = 0;
     std::vector<Part> parts;
@@ -80,6 +108,13 @@ struct FileData::State final : service::Reconnector::Target {
     base::WaitList ended;    // when there are no workers any more
   };
   using AccessRef = std::shared_ptr<Access>;
+  // A question about sections; the session that it is asked in may be lost.
+  struct Learning {
+    explicit Learning(base::Executor& executor) : ended(executor) {}
+    std::optional<Status> done;
+    base::WaitList ended;
+  };
+  using LearningRef = std::shared_ptr<Learning>;
   // What persist() was asked for; one session after the other tries it.
   struct Persisting {
     Persisting(base::Executor& executor, std::vector<persist::RemoteRange> what)
@@ -99,6 +134,26 @@ struct FileData::State final : service::Reconnector::Target {
   base::Task<void> let_go() override;
   base::Task<Status> connect_once() override;
   Result<SessionRef> check_answer(std::unique_ptr<service::Link> link);
+  Status add_section(Session& to, const DataSection& given) const;
+  // ---- later sections of the area (file_data_sections.cc) ----
+  // Asks the server for them. kStaleMap: there is another session now.
+  base::Task<Result<DataOutcome>> learn_sections();
+  base::Task<void> learn(LearningRef learning, SessionRef with);
+  Status take_sections(Session& to, std::span<const std::byte> reply) const;
+  // Requires a session.
+  template <typename P>
+  bool knows(const std::vector<P>& pieces) const {
+    return std::all_of(pieces.begin(), pieces.end(), [this](const P& piece) {
+      const AreaRange& place = piece.extent.place;
+      return session->section_of(place.offset, place.bytes) != nullptr;
+    });
+  }
+  // Asks for sections when one of the places is not known. kStaleMap: there is another session now,
+  // or the section of a place is gone.
+  base::Task<Result<DataOutcome>> find_places(std::vector<AreaRange> places);
+  // The same for what is to be durable: a range whose section is gone is no file's any more.
+  // InvalidArgument: a range is outside of the area.
+  base::Task<Result<DataOutcome>> find_ranges(std::span<const persist::RemoteRange> ranges);
   void drop_session();
   base::Task<void> settled();
   base::Task<Status> landed();
@@ -109,7 +164,8 @@ struct FileData::State final : service::Reconnector::Target {
   base::Task<void> retire(std::unique_ptr<fabric::MemoryRegion> region);
 
   // ---- accesses (file_data_datapath.cc) ----
-  // Adds the bytes to the last part, or to new ones. False: outside of the extent or the area.
+  // Adds the bytes to the last part, or to new ones. False: outside of the extent or of what is
+  // known of the area.
   bool add(Access& access, const MapExtent& extent, uint64_t offset, std::byte* memory,
            size_t bytes) const;
   base::Task<Result<DataOutcome>> execute(AccessRef access);

@@ -172,7 +172,7 @@ Task<PosixStatus> FileMaps::give_all(Ino ino, uint64_t from, uint64_t to, bool g
     growth = growth_of(inode.attributes.data_bytes);
   }
   while (core_.space().takers() == 0) {
-    const bool may_fit = co_await more_is_free(until_ns);
+    const bool may_fit = co_await more_is_free(0, until_ns);
     if (!may_fit) break;
   }
   while (from < to) {
@@ -181,7 +181,8 @@ Task<PosixStatus> FileMaps::give_all(Ino ino, uint64_t from, uint64_t to, bool g
     const PosixStatus done = co_await give_some(ino, from, to, most_to, reached, given);
     if (!done) {
       if (done.number() != ENOSPC) co_return done.error();
-      const bool may_fit = co_await more_is_free(until_ns);
+      // Where a unit is free, it is the store that is full.
+      const bool may_fit = co_await more_is_free(kUnitBytes, until_ns);
       if (!may_fit) co_return done.error();
       continue;
     }
@@ -195,9 +196,14 @@ uint64_t FileMaps::patience_ends_ns() const {
   return core_.executor().now_ns() + core_.options().room_patience_ns;
 }
 
-// What others have removed is free when it is clean, which takes a moment.
-Task<bool> FileMaps::more_is_free(uint64_t until_ns) {
+// The space grows if it can. What others have removed is free when it is clean, which takes a
+// moment.
+Task<bool> FileMaps::more_is_free(uint64_t wanted, uint64_t until_ns) {
   constexpr uint64_t kWaitNs = 10'000'000;
+  if (core_.space().free_bytes() < wanted) {
+    const Status grown = co_await core_.space().make_room();
+    if (grown) co_return true;
+  }
   const bool may_come = core_.queue.has_work() || core_.space().takers_are_away();
   if (!may_come || core_.executor().now_ns() >= until_ns) co_return false;
   co_await core_.executor().sleep_for(kWaitNs);
@@ -213,7 +219,7 @@ Task<PosixStatus> FileMaps::check_room(Ino ino, uint64_t from, uint64_t to) {
   }
   const uint64_t until_ns = patience_ends_ns();
   while (missing > core_.space().free_bytes()) {
-    const bool may_fit = co_await more_is_free(until_ns);
+    const bool may_fit = co_await more_is_free(missing, until_ns);
     if (!may_fit && core_.space().takers_are_away()) {
       co_return PosixError(EIO, "a data server is away, and those that are there have no room");
     }

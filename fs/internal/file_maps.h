@@ -90,8 +90,9 @@ class FileMaps {
   void give_back(const std::vector<Piece>& pieces);
   // Until when a call that begins now waits for space.
   uint64_t patience_ends_ns() const;
-  // False: nothing more will be free, or it takes too long.
-  base::Task<bool> more_is_free(uint64_t until_ns);
+  // Where less than `wanted` is free, the space grows, if it can. False: nothing more will be free,
+  // or it takes too long.
+  base::Task<bool> more_is_free(uint64_t wanted, uint64_t until_ns);
   base::Task<PosixStatus> give_all(Ino ino, uint64_t from, uint64_t to, bool grow, Given given);
   base::Task<PosixStatus> give_some(Ino ino, uint64_t from, uint64_t to, uint64_t most_to,
                                     uint64_t& reached, Given given);

@@ -64,9 +64,10 @@ Status make_file_room(persist::Pool& pool, uint64_t wanted) {
   const uint64_t bytes = persist::round_up(wanted, persist::kXpLineBytes);
   if (bytes > pool.largest_free_extent()) {
     return make_error(ErrorCode::kFull, "the pool has no room for " + base::size_text(bytes) +
-                                            " of file data: at most " +
+                                            " of file data at once: at most " +
                                             base::size_text(pool.largest_free_extent()) +
-                                            " are left beside client rings and logs");
+                                            " are free together beside client rings and logs; "
+                                            "files take more by need when they are served");
   }
   PMSTORE_TRY_STATUS(pool.allocate_extent(persist::ExtentKind::kFileData, bytes));
   return {};

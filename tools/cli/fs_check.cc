@@ -10,14 +10,14 @@
 namespace pmstore::tools {
 namespace {
 
-// The room for data, which no extent may leave. Of a pool that no server has open, before the store
-// is opened: a file system that is damaged may not open.
-base::Task<Result<uint64_t>> area_bytes(base::Executor& executor, const FsOptions& options) {
+// Where the room for data ends, which no extent may leave. Of a pool that no server has open,
+// before the store is opened: a file system that is damaged may not open.
+base::Task<Result<uint64_t>> area_end(base::Executor& executor, const FsOptions& options) {
   const fabric::Uri uri = options.session.parsed_uri();
   if (uri.scheme == fabric::Scheme::kLocal) {
     PMSTORE_CO_TRY(const auto pool, open_pool(uri.name, {}));
     PMSTORE_CO_TRY(const fs::FileArea area, fs::FileArea::look(*pool));
-    co_return area.bytes();
+    co_return area.end();
   }
   fs::FileSystemOptions connecting = file_system_options(options.session);
   PMSTORE_CO_TRY(const auto files,
@@ -25,16 +25,16 @@ base::Task<Result<uint64_t>> area_bytes(base::Executor& executor, const FsOption
   const auto servers = co_await files->data_servers();
   co_await files->close();
   if (!servers) co_return make_error(ErrorCode::kIo, posix_text(servers.error()));
-  co_return servers->empty() ? 0 : servers->front().bytes;
+  co_return servers->empty() ? 0 : servers->front().end;
 }
 
 // Through the server's tables, while others go on.
 base::Task<Result<fs::NamespaceFindings>> look(base::Executor& executor, const FsOptions& options) {
-  PMSTORE_CO_TRY(const uint64_t bytes, co_await area_bytes(executor, options));
+  PMSTORE_CO_TRY(const uint64_t end, co_await area_end(executor, options));
   ClientOptions connecting = options.session.client_options();
   PMSTORE_CO_TRY(const auto client, co_await Client::connect(executor, options.session.parsed_uri(),
                                                              std::move(connecting)));
-  auto findings = co_await fs::check_namespace(*client, bytes, options.repair);
+  auto findings = co_await fs::check_namespace(*client, end, options.repair);
   co_await client->close();
   co_return findings;
 }

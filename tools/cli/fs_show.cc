@@ -160,6 +160,7 @@ base::Task<int> show_usage(FileSystem& files, const FsOptions& options) {
                 {"data_bytes", usage->data_bytes},
                 {"used_bytes", used},
                 {"free_bytes", usage->free_bytes},
+                {"growable_bytes", usage->growable_bytes},
                 {"quarantined_bytes", usage->quarantined_bytes},
                 {"inodes", usage->inodes},
                 {"max_inodes", usage->max_inodes}});
@@ -168,7 +169,9 @@ base::Task<int> show_usage(FileSystem& files, const FsOptions& options) {
   TextTable table(2);
   table.row({"room for data", base::size_text(usage->data_bytes)});
   table.row({"used", base::size_text(used)});
-  table.row({"free", base::size_text(usage->free_bytes)});
+  table.row({"free", fmt::format("{}, {} of it still to be taken from the pool",
+                                 base::size_text(usage->free_bytes),
+                                 base::size_text(usage->growable_bytes))});
   table.row({"being cleaned", base::size_text(usage->quarantined_bytes)});
   table.row({"inodes", usage->max_inodes == 0
                            ? std::to_string(usage->inodes)

@@ -79,11 +79,7 @@ void print_info(const nlohmann::ordered_json& info) {
              fmt::format("{} ({})", info.value("domain", ""), info.value("domain_source", ""))});
   table.row({"rules", info.value("rules", "")});
   for (const auto& each : info.value("space", nlohmann::ordered_json::array())) {
-    const uint64_t extents = number(each, "extents");
-    if (extents == 0) continue;
-    table.row({"for " + each.value("kind", ""),
-               fmt::format("{} in {} extent{}", base::size_text(number(each, "bytes")), extents,
-                           extents == 1 ? "" : "s")});
+    if (number(each, "extents") > 0) table.row({"for " + each.value("kind", ""), space_text(each)});
   }
   if (info.contains("checkpoint")) table.row({"checkpoint", info.value("checkpoint", "")});
   print_text(table.text());
@@ -148,7 +144,8 @@ int served_info(const std::string& path, const ServedAt& served, bool json) {
     if (!report) return fail(kProgram, what, report.error());
     nlohmann::ordered_json info = {{"path", json_bytes(path)}};
     info.update(report->value("pool", nlohmann::ordered_json::object()));
-    info["space"] = space_of(info.value("extents", nlohmann::ordered_json::array()));
+    info["space"] = space_of(info.value("extents", nlohmann::ordered_json::array()),
+                             report->value("files", nlohmann::ordered_json::object()));
     info["served"] = {{"pid", served.pid}, {"listen", served.listen}};
     if (json) {
       print_json(info);
@@ -460,7 +457,7 @@ void add_pool_commands(CLI::App& app, Invocation& invocation) {
                    "(default: 0)")
       ->check(parsed_by(parse_bytes, "SIZE"));
   make->add_option("--file-bytes", options->file_bytes,
-                   "room for the data of files; 0 for none: the pool then has no file system")
+                   "room that the data of files begins with; 0: the pool has no file system")
       ->check(parsed_by(parse_bytes, "SIZE"))
       ->capture_default_str();
   make->add_option(

@@ -21,7 +21,7 @@
 namespace pmstore::tools {
 namespace {
 
-constexpr std::array<std::string_view, 21> kKeys = {"pool",
+constexpr std::array<std::string_view, 23> kKeys = {"pool",
                                                     "listen",
                                                     "create",
                                                     "locks",
@@ -40,6 +40,8 @@ constexpr std::array<std::string_view, 21> kKeys = {"pool",
                                                     "data-server",
                                                     "recovery-threads",
                                                     "ignore-checkpoint",
+                                                    "files",
+                                                    "file-limit",
                                                     "max-inodes",
                                                     "max-opens"};
 
@@ -263,6 +265,13 @@ void DaemonConfig::add_to(CLI::App& app) {
 
 void DaemonConfig::add_files_to(CLI::App& app) {
   app.add_flag("--data-server", data_server, "serve data of files whose names are elsewhere");
+  app.add_flag(
+      "--files", files,
+      "serve files also in a pool that was made without --file-bytes: it gets room for them");
+  app.add_option("--file-limit", file_limit,
+                 "data of files takes no more of the pool than this; what the pool was made with "
+                 "stays (default: what the pool has)")
+      ->check(parsed_by(parse_bytes, "SIZE"));
   app.add_option("--max-inodes", max_inodes,
                  "make no file or directory beyond so many (ENOSPC); 0: as many as fit")
       ->check(in_range<uint64_t>(0, uint64_t{1} << 48))
@@ -274,8 +283,9 @@ void DaemonConfig::add_files_to(CLI::App& app) {
   // By value: a configuration file may say data-server = false.
   app.parse_complete_callback([this] {
     const bool is_bounded = max_inodes != 0 || max_opens != DaemonConfig{}.max_opens;
-    if (data_server && is_bounded)
-      throw CLI::ExcludesError("--data-server", "--max-inodes, --max-opens");
+    if (data_server && (is_bounded || files || !file_limit.empty())) {
+      throw CLI::ExcludesError("--data-server", "--files, --file-limit, --max-inodes, --max-opens");
+    }
   });
 }
 
@@ -306,6 +316,8 @@ ServiceOptions DaemonConfig::service_options() const {
   options.data_server = data_server;
   options.max_inodes = max_inodes;
   options.max_opens = max_opens;
+  options.files = files;
+  if (!file_limit.empty()) options.most_file_bytes = *parse_bytes(file_limit);
   if (!assume_domain.empty()) options.open.assume_domain = *persist::parse_domain(assume_domain);
   if (locks != "auto") options.server.discipline = *parse_locks(locks);
   options.server.device_landing =
@@ -348,6 +360,8 @@ std::vector<DaemonConfig::Difference> DaemonConfig::differences(const DaemonConf
   compare("data-server", data_server, next.data_server, false);
   compare("max-inodes", max_inodes, next.max_inodes, false);
   compare("max-opens", max_opens, next.max_opens, false);
+  compare("files", files, next.files, false);
+  compare("file-limit", file_limit, next.file_limit, false);
   compare("json", json, next.json, false);
   return found;
 }

@@ -30,6 +30,8 @@ struct DaemonConfig {
   bool data_server = false;
   uint64_t max_inodes = 0;  // 0: as many as fit
   uint64_t max_opens = fs::FilesServerOptions{}.max_opens;
+  bool files = false;
+  std::string file_limit = {};
   uint32_t lease_ms = ServerOptions{}.lease_ms;
   uint32_t most_clients = ServerOptions{}.most_clients;
   std::string message_memory = "1G";
@@ -43,8 +45,8 @@ struct DaemonConfig {
   // Flags win over --config FILE. A key that is no flag, or a value of a wrong kind, is wrong
   // usage.
   void add_to(CLI::App& app);
-  void add_own_to(CLI::App& app);  // a part of add_to(); likewise
-  void add_files_to(CLI::App& app);
+  void add_files_to(CLI::App& app);  // a part of add_to()
+  void add_own_to(CLI::App& app);    // likewise
   // Call after parsing; checks made there cannot fail here.
   ServiceOptions service_options() const;
 

@@ -233,7 +233,8 @@ int main(int argc, char** argv) {
       "Prints one line when it serves. SIGTERM and SIGINT end it in order, with status 0.\n"
       "SIGHUP opens the log again and rereads --log-level, --log-file, --outcome-retention-ms.\n"
       "Exit status: 0 done, 1 failed (one line on standard error says why), 2 wrong usage.\n"
-      "example: pmstored --pool /dev/shm/pool --create 256M --listen tcp://127.0.0.1:7000");
+      "example: pmstored --pool /dev/shm/pool --create 256M --listen tcp://127.0.0.1:7000\n"
+      "example: pmstored --pool /dev/shm/pool --files --file-limit 10G --listen tcp://[::]:7000");
   Invocation invocation;
   app.callback([&] { invocation.run = [&] { return serve(config); }; });
   return parse_and_run(app, argc, argv, invocation);

@@ -34,6 +34,8 @@ struct ServiceOptions {
   size_t max_opens = fs::FilesServerOptions{}.max_opens;
   std::function<void(const Error&)> on_fenced = {};              // likewise
   std::function<void(const std::string&)> on_files_damage = {};  // as its on_damage
+  bool files = false;                                            // as its make_area
+  uint64_t most_file_bytes = UINT64_MAX;                         // likewise
 };
 
 // A new pool with a store in it; durable on return. A file appears with all of it, or not at all.

@@ -73,6 +73,37 @@ TEST_P(FileDataContent, VisibleWritesAreNoMessageAndOneStepMakesThemDurable) {
   EXPECT_EQ(run(data_->persist(data_->start_of(session) + 1, ranges)), fs::PersistOutcome::kLost);
 }
 
+// The session was there before the section.
+TEST_P(FileDataContent, ALaterSectionIsReachedLikeTheFirst) {
+  const fs::MapExtent first = allocate(kDataBytes / fs::kUnitBytes);
+  const auto grown = run(control(kGrow, {0, 2u << 20}));
+  ASSERT_TRUE(grown) << grown.error().to_string();
+  const fs::MapExtent later = allocate(4);
+  ASSERT_GT(later.place.offset, first.place.offset + first.place.bytes);
+  const auto bytes = some(200'000);
+  EXPECT_EQ(write(later, 1000, bytes), DataOutcome::kDone);
+  std::vector<std::byte> into(bytes.size());
+  const fabric::Counters before = data_->counters();
+  EXPECT_EQ(read(later, 1000, into), DataOutcome::kDone);
+  const fabric::Counters cost = data_->counters() - before;
+  EXPECT_EQ(cost.doorbells, 1u);
+  EXPECT_EQ(cost.server_messages, 0u);
+  EXPECT_EQ(into, bytes);
+  const std::span<const std::byte> all(bytes);
+  std::vector<fs::WritePiece> pieces{{first, 5000, all.first(4096)},
+                                     {later, 70'000, all.subspan(4096, 4096)}};
+  EXPECT_EQ(run(data_->write(data_->session(), pieces, fs::DataSync::kFsync)), DataOutcome::kDone);
+  EXPECT_EQ(see(first, 5000), std::vector(bytes.begin(), bytes.begin() + 4096));
+  EXPECT_EQ(see(later, 70'000), std::vector(bytes.begin() + 4096, bytes.begin() + 8192));
+  const std::vector<persist::RemoteRange> ranges{{first.place.offset + 5000, 4096},
+                                                 {later.place.offset + 70'000, 4096}};
+  const auto durable = run(data_->persist(data_->start_of(data_->session()), ranges));
+  EXPECT_EQ(durable, fs::PersistOutcome::kDurable);
+  run(invalidate(later));
+  EXPECT_EQ(read(later, 0, into), DataOutcome::kStaleMap);
+  EXPECT_EQ(write(later, 0, bytes), DataOutcome::kStaleMap);
+}
+
 TEST_P(FileDataContent, MoreThanAServerFlushesInOneTurnIsMadeDurableInParts) {
   const fs::MapExtent extent = allocate(40);
   const uint64_t start = data_->start_of(data_->session());

@@ -51,7 +51,7 @@ void ControlService::on_call(service::Session& session, fabric::RpcCall call,
   const fs::AreaRange place{0, request.offset, request.bytes};
   std::vector<std::byte> seen(kSeenBytes);
   persist::Memory& memory = space_.area().memory();
-  std::byte* const at = space_.area().data().data() + request.offset;
+  std::byte* const at = space_.bytes_at(request.offset, 1);
   switch (call.method()) {
     case kAllocate: {
       const auto made = space_.allocate(0, request.bytes, request.bytes);
@@ -71,6 +71,10 @@ void ControlService::on_call(service::Session& session, fabric::RpcCall call,
       base::copy_from_shared(seen.data(), at, seen.size());
       return call.reply(seen);
     }
+    case kGrow: {
+      const Status grown = grow(request.bytes);
+      return grown ? call.reply({}) : call.reply_error(grown.error());
+    }
     case kEndSessions: {
       data_.end_sessions(session.client, SessionEnd::kSilent);
       return call.reply({});
@@ -83,6 +87,16 @@ void ControlService::on_call(service::Session& session, fabric::RpcCall call,
     }
     default: return host().drop_malformed(session, call);
   }
+}
+
+Status ControlService::grow(uint64_t bytes) {
+  PMSTORE_TRY(const fs::AreaSection made, area_.add_section(pool_, bytes));
+  space_.add_section(made);
+  for (bool more = true; more;) {
+    PMSTORE_TRY(more, data_.register_one());
+  }
+  space_.open_section(made.first_unit);
+  return {};
 }
 
 // ---- the server ----
@@ -99,16 +113,16 @@ Result<fabric::Uri> FileDataRole::start(base::Executor& executor, const fabric::
                                         const std::vector<std::string>& args) {
   const DataSetup setup = DataSetup::from_args(args);
   const uint64_t area_bytes = kDataBytes + 2 * fs::kUnitBytes;
-  const uint64_t bytes = area_bytes + kOtherBytes;
+  const uint64_t bytes = area_bytes + kLaterBytes + kOtherBytes;
   memory_.reset(static_cast<std::byte*>(::operator new[](bytes, std::align_val_t{kPageBytes})));
   std::memset(memory_.get(), 0, bytes);
   PMSTORE_TRY(pool_, persist::Pool::in_region({memory_.get(), bytes}, setup.domain, true));
   PMSTORE_TRY_STATUS(pool_->allocate_extent(persist::ExtentKind::kFileData, area_bytes));
   PMSTORE_TRY_STATUS(fs::FileArea::format(*pool_));
-  PMSTORE_TRY(const fs::FileArea area, fs::FileArea::open(*pool_));
-  space_.emplace(executor, area);
+  PMSTORE_TRY(area_, fs::FileArea::open(*pool_));
+  space_.emplace(executor, *area_);
   data_.emplace(*space_);
-  control_.emplace(*space_, *data_);
+  control_.emplace(*pool_, *area_, *space_, *data_);
   service::HostOptions options;
   options.lease_ms = setup.lease_ms;
   options.domain = setup.domain;

@@ -28,6 +28,7 @@ struct DataSetup {
 
 inline constexpr service::ServiceId kControlService{0x7e57};
 inline constexpr uint64_t kDataBytes = 16u << 20;
+inline constexpr uint64_t kLaterBytes = 4u << 20;  // that the pool has for later sections
 inline constexpr std::byte kPoison{0xdd};
 
 // Requests are one ControlRequest; its extent is by offset and bytes.
@@ -38,6 +39,7 @@ enum ControlMethod : uint16_t {
   kSee = 0x7003,          // -> kSeenBytes from `offset` on
   kEndSessions = 0x7004,  // of the caller's data -> nothing
   kFree = 0x7005,         // -> nothing
+  kGrow = 0x7006,         // by a section of so many bytes -> nothing
 };
 inline constexpr size_t kSeenBytes = 4096;
 struct ControlRequest {
@@ -47,8 +49,13 @@ struct ControlRequest {
 
 class ControlService final : public service::Service {
  public:
-  ControlService(fs::LocalDataSpace& space, fs::FileDataService& data)
-      : Service({.id = kControlService, .name = "control"}), space_(space), data_(data) {}
+  ControlService(persist::Pool& pool, fs::FileArea& area, fs::LocalDataSpace& space,
+                 fs::FileDataService& data)
+      : Service({.id = kControlService, .name = "control"}),
+        pool_(pool),
+        area_(area),
+        space_(space),
+        data_(data) {}
   uint64_t epoch() const override { return 1; }
   Result<std::vector<std::byte>> admit(service::Session&, std::span<const std::byte>) override {
     return std::vector<std::byte>();
@@ -60,6 +67,10 @@ class ControlService final : public service::Service {
   void reply_map(fabric::RpcCall& call, const fs::AreaRange& place, bool with_bytes,
                  std::span<const std::byte> seen);
 
+  Status grow(uint64_t bytes);
+
+  persist::Pool& pool_;
+  fs::FileArea& area_;
   fs::LocalDataSpace& space_;
   fs::FileDataService& data_;
 };
@@ -76,6 +87,7 @@ class FileDataRole final : public Role {
   };
   std::unique_ptr<std::byte, FreeMemory> memory_;
   std::unique_ptr<persist::Pool> pool_;
+  std::optional<fs::FileArea> area_;
   std::optional<fs::LocalDataSpace> space_;
   std::optional<fs::FileDataService> data_;
   std::optional<ControlService> control_;

@@ -19,9 +19,10 @@ inline constexpr uint64_t kTestAreaBytes = (kTestUnits + 1) * kUnitBytes + kFile
 
 class AreaPool {
  public:
+  // `spare_bytes`: of the pool, for other extents.
   explicit AreaPool(persist::Domain domain = persist::Domain::kMemoryController,
-                    uint64_t area_bytes = kTestAreaBytes)
-      : region_(persist::round_up(area_bytes + 128 * 1024, 4096)), domain_(domain) {
+                    uint64_t area_bytes = kTestAreaBytes, uint64_t spare_bytes = 0)
+      : region_(persist::round_up(area_bytes + spare_bytes + 128 * 1024, 4096)), domain_(domain) {
     pool_ = persist::Pool::in_region(region_.bytes(), domain_, true).value();
     extent_ = pool_->allocate_extent(persist::ExtentKind::kFileData, area_bytes).value();
     EXPECT_TRUE(FileArea::format(*pool_, kTestIdentity));

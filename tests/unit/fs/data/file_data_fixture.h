@@ -26,8 +26,8 @@ class FileDataTest : public testing::Test {
 
   // Over the in-process fabric a CPU stores: one-sided writes are durable under eADR only.
   explicit FileDataTest(persist::Domain domain = persist::Domain::kCpuCache,
-                        uint64_t area_bytes = (uint64_t{12} << 20))
-      : domain_(domain), pool_(domain, area_bytes) {
+                        uint64_t area_bytes = (uint64_t{12} << 20), uint64_t spare_bytes = 0)
+      : domain_(domain), pool_(domain, area_bytes, spare_bytes) {
     options_.secret = ClientSecret::of_number(7);
     start();
     device_ = std::move(*fabric::open_device(fabric::Scheme::kLocal, executor_));
@@ -36,7 +36,8 @@ class FileDataTest : public testing::Test {
 
   void start() {
     pool_.reopen();
-    space_.emplace(executor_, FileArea::open(pool_.pool()).value());
+    area_ = FileArea::open(pool_.pool()).value();
+    space_.emplace(executor_, *area_);
     service_.emplace(*space_, kMaxSessions);
     service::HostOptions options;
     options.lease_ms = kLeaseMs;
@@ -107,6 +108,7 @@ class FileDataTest : public testing::Test {
   base::VirtualClock clock_;
   base::Executor executor_{clock_};
   AreaPool pool_;
+  std::optional<FileArea> area_;
   std::optional<LocalDataSpace> space_;
   std::optional<FileDataService> service_;
   std::optional<service::Host> host_;

@@ -113,5 +113,26 @@ TEST(UnitAllocator, AgreesWithAPlainMapOfFlags) {
   }
 }
 
+TEST(UnitAllocator, RunsThatWereAddedAreHandedOutAndGoAsAWhole) {
+  UnitAllocator units(10);
+  units.add({100, 20});
+  EXPECT_EQ(units.units(), 30u);
+  EXPECT_EQ(units.free_units(), 30u);
+  EXPECT_TRUE(units.is_taken({10, 90})) << "no unit has these numbers";
+  EXPECT_FALSE(units.claim({5, 100})) << "nor do they connect two runs";
+  const auto run = units.allocate(15, 15);
+  ASSERT_EQ(run, (Units{100, 15}));
+  EXPECT_FALSE(units.is_free_run({100, 20}));
+  units.release(*run);
+  ASSERT_TRUE(units.is_free_run({100, 20}));
+  units.remove({100, 20});
+  EXPECT_EQ(units.units(), 10u);
+  EXPECT_EQ(units.free_units(), 10u);
+  EXPECT_EQ(units.allocate(15, 15), std::nullopt);
+  EXPECT_FALSE(units.claim({100, 1}));
+  units.add({200, 15});
+  EXPECT_EQ(units.allocate(15, 15), (Units{200, 15}));
+}
+
 }  // namespace
 }  // namespace pmstore::fs

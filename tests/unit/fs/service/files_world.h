@@ -47,16 +47,22 @@ class FilesWorld {
   static constexpr uint64_t kLeaseNs = uint64_t{kLeaseMs} * 1'000'000;
   static constexpr uint64_t kPatienceNs = 20 * kLeaseNs;
 
-  // `frame_bytes`: as FormatOptions; `now_ns`: as FilesServerOptions.
+  // `frame_bytes`: as FormatOptions; `now_ns` and `most_file_bytes`: as FilesServerOptions. Without
+  // the last one the file area stays as it was made. `file_bytes`: of the new pool; 0: the server
+  // makes the area.
   explicit FilesWorld(persist::Domain domain = persist::Domain::kCpuCache, uint64_t frame_bytes = 0,
-                      std::function<uint64_t()> now_ns = {})
-      : domain_(domain), files_now_ns_(std::move(now_ns)) {
+                      std::function<uint64_t()> now_ns = {}, uint64_t most_file_bytes = 0,
+                      uint64_t file_bytes = 4 << 20)
+      : domain_(domain),
+        files_now_ns_(std::move(now_ns)),
+        most_file_bytes_(most_file_bytes),
+        file_bytes_(file_bytes) {
     pool_ = persist::Pool::in_region(region_.bytes(), domain_, true).value();
     FormatOptions format;
     format.rings = 0;
     format.log_bytes = 0;
     format.shard_log_bytes = 1 << 20;
-    format.file_bytes = 4 << 20;
+    format.file_bytes = file_bytes_;
     format.identity = 1;
     format.frame_bytes = frame_bytes;
     EXPECT_TRUE(format_pool(*pool_, format));
@@ -75,6 +81,8 @@ class FilesWorld {
     files.lease_ms = kLeaseMs;
     files.identity = 7;
     files.now_ns = files_now_ns_;
+    files.most_file_bytes = most_file_bytes_;
+    files.make_area = file_bytes_ == 0;
     files.on_fenced = [this](const Error& why) { fenced_.push_back(why.message); };
     auto started = run(FilesServer::start(executor_, *pool_, *server_, files));
     ASSERT_TRUE(started) << started.error().to_string();
@@ -139,13 +147,12 @@ class FilesWorld {
   uint64_t stat(const char* name) {
     return nlohmann::json::parse(server_->stat_json())["files"][name].get<uint64_t>();
   }
-  // Extents of records.
-  size_t record_extents() const {
+  size_t extents(persist::ExtentKind kind) const {
     const auto& all = pool_->info().extents;
-    return static_cast<size_t>(std::count_if(all.begin(), all.end(), [](const auto& extent) {
-      return extent.kind == persist::ExtentKind::kRecords;
-    }));
+    return static_cast<size_t>(std::count_if(
+        all.begin(), all.end(), [kind](const auto& extent) { return extent.kind == kind; }));
   }
+  size_t record_extents() const { return extents(persist::ExtentKind::kRecords); }
   // The lines about that.
   const std::vector<std::string>& fenced() const { return fenced_; }
   base::Executor& executor() { return executor_; }
@@ -157,6 +164,8 @@ class FilesWorld {
   base::Executor executor_{clock_};
   persist::Domain domain_;
   std::function<uint64_t()> files_now_ns_;
+  uint64_t most_file_bytes_;
+  uint64_t file_bytes_;
   std::vector<std::string> fenced_;
   pmstore::model::PageBytes region_{24 << 20};
   std::unique_ptr<persist::Pool> pool_;

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""usage: fs_space_test.py BIN: files that take space of the pool by need, and give it back."""
+
+import json
+import os
+import sys
+import time
+import unittest
+
+import fs_test
+
+
+class Sections(fs_test.Files):
+    def test_files_take_more_of_the_pool_than_was_reserved_and_give_it_back(self):
+        def sections():
+            if self.listen:
+                return json.loads(self.run_program("pmstore", "stat", "--uri", self.uri,
+                                                   "--json").stdout)["files"]["sections"]
+            done = self.run_program("pmstore", "pool", "info", "--json", self.pool)
+            return sum(each["extents"] for each in json.loads(done.stdout)["space"]
+                       if each["kind"] == "file data")
+
+        self.assertEqual(sections(), 1)
+        usage = self.json("df")
+        free, growable = usage["free_bytes"], usage["growable_bytes"]
+        self.assertIn(" of it still to be taken from the pool", self.good("df"))
+        content = os.urandom(80 << 20)
+        self.put("large", content)
+        self.assertLess(self.json("df")["growable_bytes"], growable)
+        text = self.run_program("pmstore", "pool", "info", self.pool).stdout.decode()
+        more = r", and may take [\d.]+ MiB more" if self.listen else ""
+        self.assertRegex(text, r"for file data +[\d.]+ MiB in [2-9]\d* extents" + more + "\n")
+        self.assertEqual(self.fs("cat", "/large").stdout, content)
+        self.assertGreater(sections(), 1)
+        self.good("check")
+        self.good("rm", "/large")
+        deadline = time.monotonic() + fs_test.PATIENCE
+        while sections() > 1 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.assertEqual(sections(), 1)
+        # Names and maps may have taken a piece of the pool.
+        self.assertGreater(self.json("df")["free_bytes"] + (20 << 20), free)
+
+
+class SectionsOverTcp(Sections):
+    listen = "tcp://127.0.0.1:0"
+
+
+class SectionsOverShm(Sections):
+    listen = f"shm://pmstore-fs-space-{os.getpid()}"
+
+
+class WithoutFileBytes(fs_test.Files):
+    listen = "tcp://127.0.0.1:0"
+
+    def make_pool(self, size="64M", file_bytes="0"):
+        super().make_pool(size, file_bytes)
+
+    def serve(self, *options):
+        self.uri, self.server = self.start_server(self.pool, self.listen, *options)
+
+    def setUp(self):
+        super().setUp()
+        self.bad("ls: .*--files", "ls")
+
+    def start_again(self, *options):
+        self.server.kill()
+        self.server.wait()
+        self.serve(*options)
+
+    def test_a_server_gives_files_room_in_any_pool(self):
+        self.start_again("--files")
+        content = os.urandom(10_000_000)
+        self.put("file", content)
+        self.start_again()
+        self.assertEqual(self.fs("cat", "/file").stdout, content)
+        self.good("check")
+
+    def test_a_configuration_file_may_give_them_room_and_bound_them(self):
+        self.server.kill()
+        self.server.wait()
+        config = os.path.join(self.folder, "files.toml")
+        with open(config, "w", encoding="utf-8") as file:
+            file.write('data-server = false\nfiles = true\nfile-limit = "6M"\n')
+        self.serve("--config", config)
+        self.assertLess(self.json("df")["data_bytes"], 6 << 20)
+        self.assertGreater(self.json("df")["data_bytes"], 3 << 20)
+
+    def test_a_data_server_gives_no_room_and_has_no_limit(self):
+        for option in (["--files"], ["--file-limit", "1G"]):
+            done = self.run_program("pmstored", "--pool", self.pool, "--listen",
+                                    "tcp://127.0.0.1:0", "--data-server", *option)
+            self.assertEqual(done.returncode, 2)
+            self.assertRegex(done.stderr.decode(), "--data-server.*--files")
+
+    def test_files_do_not_take_more_than_the_limit(self):
+        self.start_again("--files", "--file-limit", "6M")
+        self.put("small", b"x" * 1_000_000)
+        self.bad("put '/large': .* free", "put", "-", "/large", stdin=b"x" * 10_000_000)
+        self.start_again("--file-limit", "30M")
+        self.put("large", b"x" * 10_000_000)
+
+
+if __name__ == "__main__":
+    fs_test.BIN = sys.argv.pop(1)
+    unittest.main()

@@ -1,0 +1,251 @@
+// A file area that grows when it is full and gives back what is empty, and clients that reach its
+// later sections, one-sided and by message.
+#include "fs/internal/area_keeper.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "tests/unit/fs/data/file_data_fixture.h"
+
+namespace pmstore::fs {
+namespace {
+
+using internal::AreaKeeper;
+
+constexpr uint64_t kKeeperAreaBytes = uint64_t{2} << 20;
+constexpr uint64_t kKeeperSpareBytes = uint64_t{18} << 20;
+
+class AreaKeeperTest : public FileDataTest, public testing::WithParamInterface<persist::Domain> {
+ protected:
+  AreaKeeperTest() : FileDataTest(GetParam(), kKeeperAreaBytes, kKeeperSpareBytes) {
+    keep(UINT64_MAX);
+  }
+  ~AreaKeeperTest() override { keeper_.reset(); }
+  void keep(uint64_t most_bytes) {
+    keeper_.reset();
+    keeper_.emplace(executor_, pool_.pool(), *area_, *space_, *service_,
+                    internal::AreaKeeperOptions{.most_bytes = most_bytes});
+  }
+  bool one_sided() const { return GetParam() == persist::Domain::kCpuCache; }
+  // All units that are free, and one more section.
+  void fill_and_grow() {
+    allocate(space_->free_bytes() / kUnitBytes);
+    const Status grown = run(space_->make_room());
+    ASSERT_TRUE(grown) << grown.error().to_string();
+  }
+  size_t file_extents() {
+    const auto& all = pool_.pool().info().extents;
+    return static_cast<size_t>(std::count_if(all.begin(), all.end(), [](const auto& each) {
+      return each.kind == persist::ExtentKind::kFileData;
+    }));
+  }
+  // As of a file that was removed, when no client has a map of it.
+  void free(const MapExtent& extent) {
+    change(extent);
+    ASSERT_TRUE(run(space_->clean(extent.place)));
+    space_->release(extent.place);
+  }
+  static constexpr uint64_t kLongEnoughMs = 3 * AreaKeeper::kKeptNs / 1'000'000;
+
+  std::optional<AreaKeeper> keeper_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Domains, AreaKeeperTest,
+                         testing::Values(persist::Domain::kNone, persist::Domain::kMemoryController,
+                                         persist::Domain::kCpuCache),
+                         [](const auto& tested) {
+                           return std::string(persist::domain_name(tested.param));
+                         });
+
+TEST_P(AreaKeeperTest, AClientReachesUnitsOfALaterSectionAsThoseOfTheFirst) {
+  const auto data = open();
+  const MapExtent first = allocate(1);
+  ASSERT_NO_FATAL_FAILURE(fill_and_grow());
+  const MapExtent later = allocate(3);
+  ASSERT_GE(later.place.offset, area_->sections()[1].begin());
+  const auto bytes = some(100'000);
+  EXPECT_EQ(write(*data, later, 1234, bytes), DataOutcome::kDone);
+  EXPECT_EQ(stored(later, 1234, bytes.size()), bytes);
+  fabric::Counters before = data->counters();
+  EXPECT_EQ(write(*data, later, 5000, some(4096, 9)), DataOutcome::kDone);
+  EXPECT_EQ((data->counters() - before).round_trips, 1u) << "the section is known by now";
+  std::vector<std::byte> into(4096);
+  before = data->counters();
+  EXPECT_EQ(read(*data, later, 5000, into), DataOutcome::kDone);
+  EXPECT_EQ((data->counters() - before).server_messages, 0u);
+  EXPECT_EQ(into, some(4096, 9));
+  change(later);
+  EXPECT_EQ(read(*data, later, 5000, into), DataOutcome::kStaleMap);
+  EXPECT_EQ(write(*data, later, 5000, into), DataOutcome::kStaleMap);
+  EXPECT_EQ(write(*data, first, 0, some(100)), DataOutcome::kDone);
+}
+
+TEST_P(AreaKeeperTest, PiecesOfTwoSectionsAreOneAccess) {
+  const auto data = open();
+  const MapExtent one = allocate(1);
+  ASSERT_NO_FATAL_FAILURE(fill_and_grow());
+  const MapExtent other = allocate(1);
+  const auto bytes = some(9000);
+  const std::span<const std::byte> all(bytes);
+  std::vector<WritePiece> pieces{{one, 60'000, all.first(4000)}, {other, 0, all.subspan(4000)}};
+  EXPECT_EQ(run(data->write(data->session(), pieces)), DataOutcome::kDone);
+  EXPECT_EQ(stored(one, 60'000, 4000), std::vector(bytes.begin(), bytes.begin() + 4000));
+  EXPECT_EQ(stored(other, 0, 5000), std::vector(bytes.begin() + 4000, bytes.end()));
+  std::vector<std::byte> into(bytes.size());
+  const std::span<std::byte> room(into);
+  std::vector<ReadPiece> back{{one, 60'000, room.first(4000)}, {other, 0, room.subspan(4000)}};
+  EXPECT_EQ(run(data->read(data->session(), back)), DataOutcome::kDone);
+  EXPECT_EQ(into, bytes);
+  change(other);
+  EXPECT_EQ(run(data->write(data->session(), pieces)), DataOutcome::kStaleMap);
+}
+
+TEST_P(AreaKeeperTest, WhatIsVisibleInTwoSectionsIsMadeDurableTogether) {
+  const auto data = open();
+  const MapExtent one = allocate(1);
+  ASSERT_NO_FATAL_FAILURE(fill_and_grow());
+  const MapExtent other = allocate(1);
+  const auto bytes = some(4096);
+  for (const MapExtent& extent : {one, other}) {
+    std::vector<WritePiece> pieces{{extent, 4096, bytes}};
+    EXPECT_EQ(run(data->write(data->session(), pieces, DataSync::kFsync)), DataOutcome::kDone);
+  }
+  const std::vector<persist::RemoteRange> ranges{{one.place.offset + 4096, 4096},
+                                                 {other.place.offset + 4096, 4096}};
+  const uint64_t start = data->start_of(data->session());
+  EXPECT_EQ(run(data->persist(start, ranges)), PersistOutcome::kDurable);
+  // By another object, which has asked for no section before.
+  const auto another = open();
+  EXPECT_EQ(run(another->persist(start, ranges)), PersistOutcome::kDurable);
+  const std::vector<persist::RemoteRange> outside{{space_->end(), 1}};
+  EXPECT_EQ(run(another->persist(start, outside)).code(), ErrorCode::kInvalidArgument);
+}
+
+TEST_P(AreaKeeperTest, WhatIsOutsideOfAllSectionsIsRefused) {
+  const auto data = open();
+  ASSERT_NO_FATAL_FAILURE(fill_and_grow());
+  const MapExtent extent = allocate(1);
+  MapExtent outside = extent;
+  outside.place.offset = space_->end();
+  EXPECT_EQ(write(*data, outside, 0, some(10)).code(), ErrorCode::kInvalidArgument);
+  MapExtent between = extent;
+  between.place.offset = area_->sections()[0].end();
+  EXPECT_EQ(write(*data, between, 0, some(10)), DataOutcome::kStaleMap);
+}
+
+TEST_P(AreaKeeperTest, AnEmptySectionGoesBackAndOthersGetItsSpace) {
+  const auto data = open();
+  const uint64_t free_before = pool_.pool().largest_free_extent();
+  ASSERT_NO_FATAL_FAILURE(fill_and_grow());
+  EXPECT_EQ(file_extents(), 2u);
+  const MapExtent extent = allocate(2);
+  EXPECT_EQ(write(*data, extent, 0, some(1000)), DataOutcome::kDone);
+  let_time_pass(kLongEnoughMs);
+  EXPECT_EQ(file_extents(), 2u) << "a unit of it is in use";
+  free(extent);
+  let_time_pass(AreaKeeper::kKeptNs / 2'000'000);
+  EXPECT_EQ(file_extents(), 2u) << "it may be wanted again soon";
+  let_time_pass(kLongEnoughMs);
+  EXPECT_EQ(file_extents(), 1u);
+  EXPECT_EQ(pool_.pool().largest_free_extent(), free_before);
+  const auto records = pool_.pool().allocate_extent(persist::ExtentKind::kRecords, free_before);
+  ASSERT_TRUE(records) << records.error().to_string();
+  // A client that uses an old map all the same does not reach what is there now.
+  for (uint64_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(write(*data, extent, 0, some(1000, 3)), DataOutcome::kStaleMap);
+  }
+  const std::byte* const there = pool_.pool().memory().at(records->offset);
+  EXPECT_TRUE(std::all_of(there, there + records->bytes,
+                          [](std::byte each) { return each == std::byte{0}; }));
+  const std::vector<persist::RemoteRange> ranges{{extent.place.offset, 1000}};
+  EXPECT_EQ(run(data->persist(data->start_of(data->session()), ranges)), PersistOutcome::kDurable)
+      << "no file has it";
+}
+
+TEST_P(AreaKeeperTest, ASectionThatIsMadeAgainHasOtherNumbers) {
+  const auto data = open();
+  ASSERT_NO_FATAL_FAILURE(fill_and_grow());
+  const MapExtent before = allocate(2);
+  EXPECT_EQ(write(*data, before, 0, some(1000)), DataOutcome::kDone);
+  free(before);
+  let_time_pass(kLongEnoughMs);
+  ASSERT_EQ(file_extents(), 1u);
+  ASSERT_TRUE(run(space_->make_room()));
+  const MapExtent now = allocate(2);
+  EXPECT_NE(now.place.offset, before.place.offset);
+  EXPECT_EQ(write(*data, before, 0, some(1000, 3)), DataOutcome::kStaleMap);
+  EXPECT_EQ(stored(now, 0, 1000), std::vector<std::byte>(1000));
+  EXPECT_EQ(write(*data, now, 0, some(1000, 4)), DataOutcome::kDone);
+}
+
+TEST_P(AreaKeeperTest, TwoThatFindItFullMakeOneSection) {
+  allocate(space_->free_bytes() / kUnitBytes);
+  base::Task<Status> one = space_->make_room();
+  base::Task<Status> other = space_->make_room();
+  one.start();
+  other.start();
+  let_time_pass(1);
+  ASSERT_TRUE(one.done() && other.done());
+  EXPECT_EQ(file_extents(), 2u);
+  EXPECT_TRUE(run(space_->make_room()));
+  EXPECT_EQ(file_extents(), 3u);
+}
+
+TEST_P(AreaKeeperTest, AWaitForRoomThatIsDestroyedLeavesTheSectionToOthers) {
+  allocate(space_->free_bytes() / kUnitBytes);
+  {
+    base::Task<Status> given_up = space_->make_room();
+    given_up.start();
+    ASSERT_FALSE(given_up.done());
+  }
+  let_time_pass(1);
+  EXPECT_GT(space_->free_bytes(), 0u);
+  allocate(1);
+}
+
+TEST_P(AreaKeeperTest, SomeIsLeftToOthersAndAFullPoolSaysWhoHasIt) {
+  uint64_t promised = space_->growable_bytes();
+  while (promised > 0) {
+    const uint64_t total = space_->total_bytes();
+    ASSERT_NO_FATAL_FAILURE(fill_and_grow());
+    EXPECT_GT(space_->total_bytes(), total);
+    EXPECT_LT(space_->growable_bytes(), promised);
+    promised = space_->growable_bytes();
+  }
+  EXPECT_GE(pool_.pool().largest_free_extent(), internal::AreaKeeperOptions{}.least_step_bytes);
+  const Status full = run(space_->make_room());
+  ASSERT_EQ(full.code(), ErrorCode::kFull);
+  EXPECT_NE(full.error().message.find("file data 1"), std::string::npos) << full.error().message;
+}
+
+TEST_P(AreaKeeperTest, AnAreaIsNotMadeLargerThanItMayBe) {
+  keep(space_->total_bytes() + (uint64_t{3} << 20));
+  ASSERT_NO_FATAL_FAILURE(fill_and_grow());
+  EXPECT_LE(space_->total_bytes(), kKeeperAreaBytes + (uint64_t{3} << 20));
+  EXPECT_EQ(run(space_->make_room()).code(), ErrorCode::kFull);
+}
+
+// A crash between the extent and its first use.
+TEST_P(AreaKeeperTest, ASectionThatTheLastStartHasNotUsedIsFoundEmpty) {
+  ASSERT_NO_FATAL_FAILURE(fill_and_grow());
+  keeper_.reset();
+  stop();
+  start();
+  keep(UINT64_MAX);
+  EXPECT_EQ(space_->total_bytes(), area_->bytes());
+  EXPECT_EQ(space_->free_bytes(), space_->total_bytes());
+  const auto data = open();
+  const AreaRange place{0, area_->sections()[1].begin(), 2 * kUnitBytes};
+  ASSERT_TRUE(space_->claim(place)) << "as a map of the namespace names it";
+  EXPECT_EQ(write(*data, map(place), 7, some(1000)), DataOutcome::kDone);
+  EXPECT_FALSE(space_->claim({0, area_->sections()[0].end(), kUnitBytes})) << "there is no unit";
+  free(map(place));
+  keeper_->look_for_empty();
+  let_time_pass(kLongEnoughMs);
+  EXPECT_EQ(file_extents(), 1u);
+}
+
+}  // namespace
+}  // namespace pmstore::fs

@@ -1,0 +1,155 @@
+// Files that need more room than the pool was made with, and give it back.
+#include <algorithm>
+
+#include "log/log_client.h"
+#include "tests/unit/fs/service/files_world.h"
+
+namespace pmstore::fs {
+namespace {
+
+constexpr uint64_t kMebibyte = 1 << 20;
+constexpr size_t kLarge = 8 * kMebibyte;  // of twice the first section
+
+class FilesAreaGrowth : public testing::TestWithParam<persist::Domain> {
+ protected:
+  static std::string content(size_t bytes, unsigned seed = 1) {
+    std::string made(bytes, '\0');
+    for (size_t i = 0; i < bytes; ++i) made[i] = static_cast<char>(seed + i * 7 + i / 4096);
+    return made;
+  }
+  size_t file_extents() const { return world_.extents(persist::ExtentKind::kFileData); }
+  // A file with all that files can have.
+  void fill(FileSystem& client, const char* path) {
+    const auto file = world_.open(client, path);
+    const std::string piece = content(kMebibyte);
+    int error = 0;
+    for (uint64_t at = 0; error == 0; at += kMebibyte) {
+      ASSERT_LT(at, 64 * kMebibyte);
+      error = number_of(world_.run(file->pwrite(bytes_of(piece), at)));
+    }
+    EXPECT_EQ(error, ENOSPC);
+    ASSERT_TRUE(world_.run(file->close()));
+  }
+  Status make_log(uint64_t bytes) {
+    auto logs = world_.run(log::LogClient::connect(world_.executor(), world_.uri(), {}));
+    if (!logs) return logs.error();
+    const auto made = world_.run((*logs)->create("log", {.bytes = bytes}));
+    return made ? Status{} : Status{made.error()};
+  }
+
+  FilesWorld world_{GetParam(), 256 << 10, {}, UINT64_MAX};
+};
+
+INSTANTIATE_TEST_SUITE_P(Domains, FilesAreaGrowth,
+                         testing::Values(persist::Domain::kNone, persist::Domain::kCpuCache),
+                         [](const auto& tested) {
+                           return std::string(persist::domain_name(tested.param));
+                         });
+
+TEST_P(FilesAreaGrowth, AFileLargerThanTheFirstSectionIsThereAfterACrash) {
+  {
+    const auto client = world_.connect();
+    const auto file = world_.open(*client, "/large");
+    for (size_t at = 0; at < kLarge; at += kMebibyte) {
+      world_.write(*file, at, content(kMebibyte, static_cast<unsigned>(at / kMebibyte)));
+    }
+    EXPECT_GT(file_extents(), 1u);
+    world_.write(*file, kLarge - 5000, content(4096, 77));
+    EXPECT_EQ(world_.read(*file, kLarge - 5000, 4096), content(4096, 77));
+  }
+  world_.crash();
+  world_.start();
+  EXPECT_GT(file_extents(), 1u);
+  const auto client = world_.connect();
+  const auto file = world_.open(*client, "/large");
+  for (size_t at = 0; at < kLarge - kMebibyte; at += kMebibyte) {
+    ASSERT_EQ(world_.read(*file, at, kMebibyte),
+              content(kMebibyte, static_cast<unsigned>(at / kMebibyte)));
+  }
+  EXPECT_EQ(world_.read(*file, kLarge - 5000, 4096), content(4096, 77));
+}
+
+TEST_P(FilesAreaGrowth, WhatRemovedFilesHadIsThereForRecords) {
+  const auto client = world_.connect();
+  const FileSystemUsage before = world_.usage(*client);
+  ASSERT_NO_FATAL_FAILURE(fill(*client, "/large"));
+  EXPECT_GT(world_.usage(*client).data_bytes, kLarge);
+  ASSERT_TRUE(world_.run(client->remove("/large")));
+  world_.let_time_pass(5 * FilesWorld::kLeaseNs);
+  EXPECT_EQ(file_extents(), 1u);
+  EXPECT_GE(world_.usage(*client).free_bytes + kMebibyte, before.free_bytes);
+  // Twice as many bytes as are left to records beside a full area.
+  const size_t records = world_.record_extents();
+  int names = 0;
+  for (; world_.record_extents() < records + 32; ++names) {
+    ASSERT_LT(names, 50'000);
+    const auto file = world_.open(*client, "/" + std::string(200, 'n') + std::to_string(names));
+    ASSERT_NE(file, nullptr);
+    ASSERT_TRUE(world_.run(file->close()));
+  }
+}
+
+TEST_P(FilesAreaGrowth, AFullPoolRefusesTheWriterAndOthersGoOn) {
+  const auto client = world_.connect();
+  const auto other = world_.connect();
+  const auto small = world_.open(*other, "/small");
+  world_.write(*small, 0, content(100'000));
+  ASSERT_NO_FATAL_FAILURE(fill(*client, "/large"));
+  const FileSystemUsage full = world_.usage(*client);
+  EXPECT_EQ(full.growable_bytes, 0u);
+  EXPECT_LT(full.free_bytes, kMebibyte);
+  world_.write(*small, 50'000, content(4096, 9));
+  EXPECT_EQ(world_.read(*small, 50'000, 4096), content(4096, 9));
+  EXPECT_NE(world_.open(*other, "/another"), nullptr) << "records have room";
+  const auto more = world_.run(small->pwrite(bytes_of(content(kMebibyte)), kMebibyte));
+  EXPECT_EQ(number_of(more), ENOSPC);
+  EXPECT_NE(more.error().message.find("file data 1"), std::string::npos) << more.error().message;
+}
+
+TEST_P(FilesAreaGrowth, WhatRemovedFilesHadIsThereForLogs) {
+  const auto client = world_.connect();
+  const uint64_t growable = world_.usage(*client).growable_bytes;
+  ASSERT_GE(growable, kLarge);
+  ASSERT_NO_FATAL_FAILURE(fill(*client, "/large"));
+  EXPECT_EQ(make_log(kLarge).code(), ErrorCode::kFull);
+  ASSERT_TRUE(world_.run(client->remove("/large")));
+  world_.let_time_pass(5 * FilesWorld::kLeaseNs);
+  EXPECT_EQ(file_extents(), 1u);
+  const Status made = make_log(kLarge);
+  EXPECT_TRUE(made) << made.error().to_string();
+  EXPECT_LT(world_.usage(*client).growable_bytes, growable - kLarge + kMebibyte);
+}
+
+// Room is asked for as a whole before any of it is taken.
+TEST_P(FilesAreaGrowth, RoomIsReservedBeyondTheFirstSection) {
+  const auto client = world_.connect();
+  const auto file = world_.open(*client, "/file");
+  const auto made = world_.run(file->allocate(AllocateMode::kExtend, 0, kLarge));
+  ASSERT_TRUE(made) << made.error().to_string();
+  const size_t extents = file_extents();
+  EXPECT_GT(extents, 1u);
+  const auto more = world_.run(file->allocate(AllocateMode::kExtend, kLarge, 64 * kMebibyte));
+  EXPECT_EQ(number_of(more), ENOSPC);
+  world_.write(*file, 100, content(kMebibyte));
+  EXPECT_EQ(world_.read(*file, 100, kMebibyte), content(kMebibyte));
+}
+
+// The pool was made without room for files.
+TEST(FilesWithoutRoom, GetItFromTheServerAndKeepIt) {
+  FilesWorld world(persist::Domain::kCpuCache, 256 << 10, {}, UINT64_MAX, 0);
+  EXPECT_EQ(world.extents(persist::ExtentKind::kFileData), 1u);
+  const std::string text(6 * kMebibyte, 't');
+  {
+    const auto client = world.connect();
+    const auto file = world.open(*client, "/file");
+    world.write(*file, 0, text);
+  }
+  world.crash();
+  world.start();
+  const auto client = world.connect();
+  const auto file = world.open(*client, "/file");
+  EXPECT_EQ(world.read(*file, 0, text.size()), text);
+}
+
+}  // namespace
+}  // namespace pmstore::fs
