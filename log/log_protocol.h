@@ -4,8 +4,8 @@
 // There are two services, so two kinds of connection. A *session* is a client's: RPCs about any
 // log, and READ of the extents of logs and of the words. A *producer* connection belongs to one
 // exclusive producer of one log: WRITE of that log's data area and of its published tail, and
-// PersistWrite RPCs where the server's CPU has to store; destroying it fences that producer and
-// nobody else. Everything is decoded by fabric::MessageReader; what does not decode exactly is
+// PersistWrite RPCs where the server's CPU has to store; destroying it fences that producer and no
+// other. Everything is decoded by fabric::MessageReader; what does not decode exactly is
 // answered with Protocol and costs the sender its connection. docs/log-service.md.
 //
 // An id is never used again in a pool, so what names a log by its id needs no identity beside it.

@@ -76,6 +76,10 @@ LogServiceCounters LogService::counters() const {
   all.shared_appends = state_->sessions.appended();
   all.group_commits = state_->sessions.group().commits();
   all.malformed = sessions.malformed + producers.malformed;
+  for (const internal::LogRegions* const regions : state_->sessions.regions()) {
+    all.extents_registered += regions->registered();
+    all.extents_refused += regions->refused();
+  }
   return all;
 }
 

@@ -24,6 +24,10 @@ struct LogServiceCounters {
   uint64_t shared_appends = 0;  // entries
   uint64_t group_commits = 0;   // drains for them
   uint64_t malformed = 0;
+  // Extents of logs over all devices, as far as clients have heard of them: those that clients may
+  // READ, and those that a device has refused to register.
+  uint64_t extents_registered = 0;
+  uint64_t extents_refused = 0;
 };
 
 class LogService {

@@ -1,10 +1,14 @@
 // Of LogService: sessions, and what it does for each of their methods (log/log_protocol.h).
 //
 // A request lies in memory that its client may change at any time: what is checked is copied first.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <string>
 
+#include "base/check.h"
+#include "base/size_text.h"
 #include "log/internal/log_service_state.h"
 
 namespace pmstore::log::internal {
@@ -42,33 +46,48 @@ LogSessions::LogSessions(base::Executor& executor, LogStore& store, size_t max_s
   });
 }
 
-LogRegions::LogRegions(fabric::Device& device, LogStore& store, std::vector<LogRegions*>& all)
-    : device_(device), store_(store), all_(all) {
+LogRegions::LogRegions(const service::Endpoint& endpoint, LogStore& store, service::Host& host,
+                       std::vector<LogRegions*>& all)
+    : endpoint_(endpoint), store_(store), host_(host), all_(all) {
   all_.push_back(this);
 }
 
 LogRegions::~LogRegions() { std::erase(all_, this); }
 
 Status LogRegions::register_words() {
-  PMSTORE_TRY(words_, device_.register_memory(store_.words(), fabric::Access::kRemoteRead));
+  PMSTORE_TRY(words_,
+              endpoint_.device->register_memory(store_.words(), fabric::Access::kRemoteRead));
   return {};
+}
+
+size_t LogRegions::refused() const {
+  return static_cast<size_t>(std::count_if(extents_.begin(), extents_.end(),
+                                           [](const auto& each) { return !each.second; }));
 }
 
 NamedExtent LogRegions::at(const LogExtent& extent) {
   NamedExtent named{extent.name, {}};
   if (extent.bytes == 0) return named;  // of a log that is lost
-  const auto at = extents_.try_emplace(extent.name).first;
+  const auto [at, is_new] = extents_.try_emplace(extent.name);
   if (!at->second) {  // also again: a device that refused it may have room now
-    auto made = device_.register_memory(store_.memory_of(extent), fabric::Access::kRemoteRead);
+    auto made =
+        endpoint_.device->register_memory(store_.memory_of(extent), fabric::Access::kRemoteRead);
+    if (!made && is_new) {
+      host_.warn(
+          fmt::format("clients cannot read the logs in an extent of {} through {}, whose "
+                      "device refuses it: {}; raise the limit of locked memory",
+                      base::size_text(extent.bytes), endpoint_.name, made.error().message));
+    }
     if (made) at->second = std::move(*made);
   }
+  PMSTORE_CHECK(extents_.size() <= kMostLogExtents, "what is withdrawn is noted no more");
   if (at->second) named.region = at->second->remote();
   return named;
 }
 
 base::Task<Result<std::unique_ptr<service::EndpointPart>>> LogSessions::open(
     service::Endpoint& endpoint) {
-  auto regions = std::make_unique<LogRegions>(*endpoint.device, store_, regions_);
+  auto regions = std::make_unique<LogRegions>(endpoint, store_, host(), regions_);
   PMSTORE_CO_TRY_STATUS(regions->register_words());
   co_return std::unique_ptr<service::EndpointPart>(std::move(regions));
 }

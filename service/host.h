@@ -79,6 +79,8 @@ class Host final : public fabric::RpcHandler {
   void drop_malformed(Session& session, fabric::RpcCall& call);
   // The pool cannot be written any more: tells the observer, once.
   void tell_failure(const Error& why);
+  // As SessionObserver::on_warning().
+  void warn(const std::string& what);
   // The oldest session of the service whose handshake is not over; nullptr: there is none.
   Session* oldest_hello(const Service& service) const;
   // Ends the listed sessions of that client that are connected; gives how many they were.

@@ -87,6 +87,10 @@ void Host::tell_failure(const Error& why) {
   options_.observer->on_failure(why);
 }
 
+void Host::warn(const std::string& what) {
+  if (options_.observer != nullptr) options_.observer->on_warning(what);
+}
+
 // ---- leases ----
 
 base::Task<void> Host::watch_sessions() {

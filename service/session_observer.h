@@ -29,8 +29,8 @@ enum class SessionEnd : uint8_t {
   kMalformed,     // it sent what does not decode
   kReplaced,      // its client came back, or another producer took its log over
   kKicked,        // an administrator ended it
-  kHeldLock,      // under lock discipline rnic it kept a record locked for longer than its lease
   kFull,          // it held memory for messages longer than others did, and there was too little
+  kHeldLock,      // under lock discipline rnic it kept a record locked for longer than its lease
 };
 
 class SessionObserver {
@@ -45,6 +45,8 @@ class SessionObserver {
   // Damage of the medium was found beside the answers, and mended. One line says what. An observer
   // of sessions alone need not know.
   virtual void on_mended(const std::string& /*what*/) {}
+  // Clients miss something that an operator can give them. One line says what, why and what to do.
+  virtual void on_warning(const std::string& /*what*/) {}
 };
 
 // A session as an administrator sees it.

@@ -31,6 +31,15 @@ bool loopback_is_refused() {
   return refused;
 }
 
+bool memory_is_refused(uint64_t bytes) {
+  if (installed_injector.load(std::memory_order_relaxed) == nullptr) return false;
+  asking.fetch_add(1, std::memory_order_seq_cst);
+  FaultInjector* injector = installed_injector.load(std::memory_order_seq_cst);
+  const bool refused = injector != nullptr && injector->refuses_memory(bytes);
+  asking.fetch_sub(1, std::memory_order_release);
+  return refused;
+}
+
 }  // namespace internal
 
 ScopedFaultInjector::ScopedFaultInjector(FaultInjector& injector) {

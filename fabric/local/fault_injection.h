@@ -45,6 +45,8 @@ class FaultInjector {
   virtual FaultDecision on_request(const FaultPoint& point) = 0;
   // Asked by every Device::loopback(); true: it fails with Disconnected.
   virtual bool refuses_loopback() { return false; }
+  // Asked by every Device::register_memory(); true: it fails with Io.
+  virtual bool refuses_memory(uint64_t /*bytes*/) { return false; }
 };
 
 // Installs `injector` for the life of this object. When the destructor has returned, no thread uses
@@ -82,6 +84,7 @@ namespace internal {
 extern std::atomic<FaultInjector*> installed_injector;
 FaultDecision ask_injector(const FaultPoint& point);
 bool loopback_is_refused();
+bool memory_is_refused(uint64_t bytes);
 
 // What happens to this request; the usual answer costs one load.
 inline FaultDecision fault_of(const FaultPoint& point) {

@@ -53,6 +53,9 @@ LocalDevice::~LocalDevice() {
 
 Result<std::unique_ptr<MemoryRegion>> LocalDevice::register_memory(std::span<std::byte> memory,
                                                                    Access access) {
+  if (internal::memory_is_refused(memory.size())) {
+    return make_error(ErrorCode::kIo, "an injected fault refuses this memory");
+  }
   const uint64_t key = regions_.add(memory, access);
   if (key == 0) {
     return make_error(ErrorCode::kIo,

@@ -73,6 +73,7 @@ uint64_t LogDirectory::free_for_logs() const {
 Result<LogDirectory::Region> LogDirectory::take_room(uint64_t bytes) {
   PMSTORE_CHECK(exists() && durable_, "slots name rooms");
   const uint64_t needed = kRoomReservedBytes + bytes;
+  const uint64_t kept = kept_ ? kept_() : 0;
   const uint64_t most = free_for_logs();
   if (needed > most) return no_room(bytes);
   uint64_t have = 0;
@@ -83,6 +84,9 @@ Result<LogDirectory::Region> LogDirectory::take_room(uint64_t bytes) {
   PMSTORE_TRY(const persist::Extent room,
               pool_->allocate_extent(persist::ExtentKind::kLog, std::min(taken, most)));
   PMSTORE_CHECK(room.bytes >= needed, "the region lies in the room");
+  // `kept` counts what a pool's objects take beside their extents.
+  PMSTORE_CHECK(pool_->largest_free_extent() + pool_->least_extent() / 8 >= kept,
+                "what is kept free for others stays free");
   return Region{room_name(room.entry, room.generation), kRoomReservedBytes};
 }
 

@@ -79,20 +79,25 @@ struct LogSession final : service::Session {
 // them.
 class LogRegions final : public service::EndpointPart {
  public:
-  // Is one of `all` as long as it lives.
-  LogRegions(fabric::Device& device, LogStore& store, std::vector<LogRegions*>& all);
+  // Is one of `all` as long as it lives. `host` is told of what the device refuses.
+  LogRegions(const service::Endpoint& endpoint, LogStore& store, service::Host& host,
+             std::vector<LogRegions*>& all);
   ~LogRegions() override;
   // Errors of Device::register_memory().
   Status register_words();
   const fabric::RemoteRegion& words() const { return words_->remote(); }
-  // Registers the extent, unless that was done or refused before.
+  // Registers the extent, unless that was done before.
   NamedExtent at(const LogExtent& extent);
   // The extent is no longer the logs'.
   void withdraw(uint64_t name) { extents_.erase(name); }
+  size_t registered() const { return extents_.size() - refused(); }
+  // Extents that the device refused when it was asked last.
+  size_t refused() const;
 
  private:
-  fabric::Device& device_;
+  const service::Endpoint& endpoint_;
   LogStore& store_;
+  service::Host& host_;
   std::vector<LogRegions*>& all_;
   std::unique_ptr<fabric::MemoryRegion> words_;
   std::map<uint64_t, std::unique_ptr<fabric::MemoryRegion>> extents_;  // nullptr: refused
@@ -121,6 +126,7 @@ class LogSessions final : public service::Service {
   }
   AppendBook& appends() { return appends_; }
   uint64_t appended() const { return appended_; }
+  const std::vector<LogRegions*>& regions() const { return regions_; }
   const AppendGroup& group() const { return group_; }
   void tell_failure(const Error& why) { host().tell_failure(why); }
 

@@ -9,7 +9,9 @@
 #include <cstring>
 #include <utility>
 
+#include "base/check.h"
 #include "persist/sparse_blocks.h"
+#include "pmstore/server/pinned_memory.h"
 #include "pmstore/server/server_state.h"
 
 namespace pmstore::internal {
@@ -160,6 +162,10 @@ bool ServerCore::release_leftovers() {
   persist::SparseBlocks* const blocks = persist::SparseBlocks::of(pool);
   if (leftovers_seen_ == arena.changes() || blocks == nullptr || store->failed()) return false;
   const bool all = arena.take_leftovers(kHolesPerTurn, [&](uint64_t offset, uint64_t bytes) {
+    const auto& endpoints = host.endpoints();
+    PMSTORE_CHECK(std::none_of(endpoints.begin(), endpoints.end(),
+                               [](const auto& each) { return pins_memory(*each); }),
+                  "no device has pinned what goes back to the file system");
     const auto released = blocks->give_back(offset, bytes);
     if (!released) ++totals.holes_failed;
     return released.value_or(false);

@@ -269,7 +269,9 @@ base::Task<void> ServerCore::serve_regions(std::shared_ptr<Session> session, fab
 // ---- discipline rnic ----
 
 base::Task<void> ServerCore::serve_rnic(std::shared_ptr<Session> session, fabric::RpcCall call) {
+  const uint64_t begun = session->held_locks.request_begins();
   const Status served = co_await serve_rnic_body(*session, call);
+  session->held_locks.request_ends(begun);
   if (!served) {
     if (served.code() == ErrorCode::kProtocol) {
       drop_malformed(*session, call);

@@ -302,12 +302,12 @@ base::Task<void> ServerCore::end_who_keeps_locks() {
       const std::shared_ptr<Session> session = places[i].session;
       if (!session || !session->may_log()) continue;
       any = true;
-      // Its client waits for what this server does.
-      if (session->active > 0) session->held_locks.forget();
-      const unsigned looks =
+      const HeldLocks::Looks looks =
           session->held_locks.look(session->lock_lists->slots(), store->words(), session->owner(),
                                    store->arena().slot_space_bytes());
-      if (looks > kLooksPerLease) host.end(*session, SessionEnd::kHeldLock);
+      if (looks.counted > kLooksPerLease || looks.excused > kExcusedLooks) {
+        host.end(*session, SessionEnd::kHeldLock);
+      }
     }
   }
   watching_held_ = false;

@@ -26,9 +26,11 @@ std::string log_stat_json(const ServerCore& core) {
   return fmt::format(
       R"(, "logs": {{"logs": {}, "sessions_total": {}, "producers_total": {}, "fenced": {}, )"
       R"("shared_appends": {}, "group_commits": {}, "malformed": {}, "entries_total": {}, )"
-      R"("used_bytes": {}, "area_bytes": {}}})",
+      R"("used_bytes": {}, "area_bytes": {}, )"
+      R"("regions": {{"registered": {}, "refused": {}}}}})",
       logs.size(), counters.sessions, counters.producers, counters.fenced, counters.shared_appends,
-      counters.group_commits, counters.malformed, entries, used, area_bytes);
+      counters.group_commits, counters.malformed, entries, used, area_bytes,
+      counters.extents_registered, counters.extents_refused);
 }
 
 std::string redo_stat_json(const ServerCore& core) {

@@ -108,6 +108,8 @@ struct Session final : service::Session {
 
 // What is watched for a session's lease is looked at so often in its time.
 inline constexpr uint32_t kLooksPerLease = 4;
+// Four leases: by default four times as long as a client waits for an answer.
+inline constexpr uint32_t kExcusedLooks = 4 * kLooksPerLease;
 inline uint64_t lease_ns(const ServerOptions& options) {
   return uint64_t{options.lease_ms} * 1'000'000;
 }

@@ -28,6 +28,7 @@ class SessionLog final : public SessionObserver {
   // The line about it is the daemon's last one.
   void on_failure(const Error&) override { stop_(); }
   void on_mended(const std::string& what) override { log_.write(LogLevel::kWarning, what); }
+  void on_warning(const std::string& what) override { log_.write(LogLevel::kWarning, what); }
   // Logs the number of omitted lines, if their period is over.
   void summarize();
   // When summarize() has something to say; LineLimit::kNever when no line was omitted.

@@ -1,4 +1,5 @@
 // A client of logs that lie in several extents of the pool, and of extents that go.
+#include "fabric/local/fault_injection.h"
 #include "log/log_client.h"
 #include "log/log_producer.h"
 #include "log/log_reader.h"
@@ -84,8 +85,64 @@ TEST_F(LogExtents, AReaderOfADeletedLogsExtentIsToldAndOthersGoOn) {
   EXPECT_EQ(next(*of_small), "two");
 }
 
+// A device without room for the memory of the extent that is not the area.
+class RefusesRooms final : public fabric::FaultInjector {
+ public:
+  bool refuses_memory(uint64_t bytes) override { return bytes > kLarge; }
+  fabric::FaultDecision on_request(const fabric::FaultPoint&) override { return {}; }
+};
+
+class Warnings final : public SessionObserver {
+ public:
+  void on_session(const SessionName&) override {}
+  void on_refused(const SessionName&, const Error&) override {}
+  void on_ended(const SessionName&, SessionEnd) override {}
+  void on_failure(const Error&) override {}
+  void on_warning(const std::string& what) override { said.push_back(what); }
+  std::vector<std::string> said;
+};
+
+class WatchedLogExtents : public LogExtents {
+ protected:
+  WatchedLogExtents() { options_.host.observer = &warnings_; }
+  void TearDown() override {
+    LogExtents::TearDown();
+    host_.reset();
+  }
+  Warnings warnings_;
+};
+
+TEST_F(WatchedLogExtents, AnExtentThatADeviceRefusesIsToldOnceAndCounted) {
+  make("small", kTestLog);
+  const LogServiceCounters before = counters();
+  EXPECT_GT(before.extents_registered, 0u);
+  EXPECT_EQ(before.extents_refused, 0u);
+  uint64_t large = 0;
+  {
+    RefusesRooms refuses;
+    const fabric::ScopedFaultInjector installed(refuses);
+    large = make("large", kLarge);
+    ASSERT_TRUE(run(client_->open("large")));
+    ASSERT_EQ(warnings_.said.size(), 1u);
+    const std::string& line = warnings_.said.front();
+    for (const char* part : {"local:log-service", "refuses this memory", "locked memory"}) {
+      EXPECT_NE(line.find(part), std::string::npos) << line;
+    }
+    EXPECT_EQ(counters().extents_refused, 1u);
+    EXPECT_EQ(counters().extents_registered, before.extents_registered);
+    const auto reader = run(LogReader::open(*client_, large, {}));
+    EXPECT_TRUE(!reader || !run((*reader)->next())) << "its entries are in no region";
+  }
+  client_ = std::move(*run(LogClient::connect(executor_, uri_, {})));
+  EXPECT_EQ(counters().extents_refused, 0u) << "there was room when it was asked again";
+  EXPECT_EQ(counters().extents_registered, before.extents_registered + 1);
+  EXPECT_EQ(warnings_.said.size(), 1u);
+  produce(large, "entry");
+  EXPECT_EQ(next(*reader(large)), "entry");
+}
+
 // What was read before says nothing of what is there now.
-TEST_F(LogExtents, NobodyReadsAnExtentThatIsNoMoreTheLogs) {
+TEST_F(LogExtents, NoClientReadsAnExtentThatIsNoMoreTheLogs) {
   auto raw = session(7);
   ASSERT_NE(raw, nullptr);
   const uint64_t id = create(*raw, "small");

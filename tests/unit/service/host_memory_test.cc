@@ -131,7 +131,7 @@ TEST_F(HostMemory, WhoHoldsSomeAndIsSilentLongestIsEndedWhenItIsFull) {
   for (size_t i = ended; i < holders.size(); ++i) EXPECT_TRUE(holders[i]->usable()) << i;
   const auto is_end = [](const std::string& event) { return event.starts_with("ended: "); };
   EXPECT_EQ(static_cast<size_t>(std::count_if(events_.begin(), events_.end(), is_end)), ended);
-  EXPECT_EQ(*std::find_if(events_.begin(), events_.end(), is_end), "ended: echo 2 7");
+  EXPECT_EQ(*std::find_if(events_.begin(), events_.end(), is_end), "ended: echo 2 6");
 }
 
 TEST_F(HostMemory, WhoWorksIsNotEndedHoweverMuchItHolds) {
