@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -55,6 +56,10 @@ class DataSpace {
   // Between `least` and `most` contiguous bytes of this server, multiples of kUnitBytes; all zero.
   // Full: there are not `least` together.
   virtual Result<AreaRange> allocate(uint16_t server, uint64_t least, uint64_t most) = 0;
+  // At start, behind the last claim(): a free range of this server, at most kMaxExtentBytes, with
+  // whatever is in it. It is allocated from then on. nullopt: nothing is free there, or the server
+  // is gone.
+  virtual std::optional<AreaRange> take_unclean(uint16_t server) = 0;
   // Of what allocate() gave; it was not written to, and no client was given a map with it.
   virtual void give_back(const AreaRange& range) = 0;
 

@@ -193,6 +193,7 @@ base::Task<Status> FilesServer::State::open_names(Server& server, FilesServerOpt
   with.now_ns = std::move(options.now_ns);
   with.max_inodes = options.max_inodes;
   with.max_opens = options.max_opens;
+  with.records_given_up = server.recovery().damaged_records;
   with.on_damage = std::move(options.on_damage);
   with.identity = options.identity;
   with.root_uid = options.root_uid;

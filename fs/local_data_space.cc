@@ -154,6 +154,13 @@ Result<AreaRange> LocalDataSpace::allocate(uint16_t server, uint64_t least, uint
                                 who_has_room ? "; " + who_has_room() : ""));
 }
 
+std::optional<AreaRange> LocalDataSpace::take_unclean(uint16_t server) {
+  PMSTORE_CHECK(server == kServer, "its own units");
+  const auto run = allocator_.allocate(1, kMaxExtentBytes / kUnitBytes);
+  if (!run) return std::nullopt;
+  return AreaRange{kServer, run->first * kUnitBytes, run->units * kUnitBytes};
+}
+
 // A look at a few lines of it: all of them would be as much work as zeroing.
 bool LocalDataSpace::looks_zero(const AreaRange& range) const {
   constexpr uint64_t kLooks = 64;

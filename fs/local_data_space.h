@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -49,6 +50,7 @@ class LocalDataSpace final : public DataSpace {
 
   Status claim(const AreaRange& range) override;
   Result<AreaRange> allocate(uint16_t server, uint64_t least, uint64_t most) override;
+  std::optional<AreaRange> take_unclean(uint16_t server) override;
   void give_back(const AreaRange& range) override { release(range); }
 
   uint64_t generation(const AreaRange& range) const override;

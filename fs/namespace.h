@@ -47,6 +47,10 @@ struct NamespaceOptions {
   // Has the store failed for good, so that this process hears nothing of its transactions any more?
   // Empty: it has not.
   std::function<bool()> store_has_failed;
+  // Records that the start of the store has given up, as RecoveryReport::damaged_records says: what
+  // they named is free now, and may not be zero. When there are others than at the last open(), all
+  // free space goes into quarantine first.
+  uint64_t records_given_up = 0;
   // Hears one line for each record that open() finds wrong, and what follows from it; bounded.
   std::function<void(const std::string&)> on_damage = {};
 };
@@ -213,7 +217,8 @@ struct NamespaceFindings {
   uint64_t directories = 0;
   uint64_t extents = 0;
   std::vector<std::string> damage;    // one line each, at most kMaxLines; `found` counts all
-  std::vector<std::string> repaired;  // likewise; says what was lost
+  std::vector<std::string> repaired;  // likewise; says what was lost; `repairs` counts all
+  uint64_t repairs = 0;
   uint64_t found = 0;
   uint64_t not_judged = 0;  // may be damage: the inode has changed whenever it was looked at
   static constexpr size_t kMaxLines = 1000;

@@ -97,13 +97,17 @@ Task<PosixStatus> correct(NamespaceTransaction& transaction, const Finding& find
   co_return PosixStatus();
 }
 
+// A key that is wrong is a finding of its own: it holds up no other repair.
 Task<PosixResult<uint64_t>> next_freed_id(NamespaceTransaction& transaction) {
-  const KeyRange all;
-  const auto last = co_await transaction.transaction().last(transaction.tables().freed, all);
-  if (!last && last.code() == ErrorCode::kNotFound) co_return uint64_t{1};
-  if (!last) co_return transaction.failed(last.error());
-  PMSTORE_CO_TRY(const uint64_t id, internal::freed_id_of_key(last->key));
-  co_return id + 1;
+  KeyRange range;
+  while (true) {
+    auto last = co_await transaction.transaction().last(transaction.tables().freed, range);
+    if (!last && last.code() == ErrorCode::kNotFound) co_return uint64_t{1};
+    if (!last) co_return transaction.failed(last.error());
+    const auto id = internal::freed_id_of_key(last->key);
+    if (id) co_return *id + 1;
+    range.to = std::move(last->key);
+  }
 }
 
 Task<PosixStatus> quarantine(NamespaceTransaction& transaction, const Finding& finding) {
@@ -230,7 +234,10 @@ Task<Status> repair_all(Client& client, const NamespaceTables& tables,
     // Ended by a repair before it: what is left, the next round finds.
     if (!done) continue;
     const Status committed = co_await transaction.commit();
-    if (committed) note(result.repaired, fmt::format("{}: {}", finding.line, *done));
+    if (committed) {
+      ++result.repairs;
+      note(result.repaired, fmt::format("{}: {}", finding.line, *done));
+    }
     if (!committed && committed.code() != ErrorCode::kNotFound) co_return committed.error();
   }
   co_return Status{};
@@ -280,18 +287,22 @@ Task<Result<NamespaceFindings>> check_namespace(Client& client, uint64_t area_by
   }
   std::vector<Finding> findings = judge.confirmed();
   result.not_judged = judge.open();
-  constexpr int kRounds = 4;  // one repair may show what the next one has to mend
-  for (int round = 0; repair && !findings.empty() && round < kRounds; ++round) {
-    const size_t before = result.repaired.size();
+  // One repair may show what the next one has to mend, so a few rounds may find as much as before.
+  constexpr int kMostRoundsInVain = 4;
+  size_t fewest = findings.size();
+  for (int in_vain = 0; repair && !findings.empty() && in_vain < kMostRoundsInVain; ++in_vain) {
+    const uint64_t before = result.repairs;
     if (has_wrong_places(findings)) {
       const std::vector<AreaRange> unnamed = survey->unnamed();
       PMSTORE_CO_TRY_STATUS(co_await quarantine_unnamed(client, tables, unnamed));
     }
     PMSTORE_CO_TRY_STATUS(co_await repair_all(client, tables, findings, result));
-    if (result.repaired.size() == before) break;
+    if (result.repairs == before) break;
     survey = std::make_unique<NamespaceSurvey>(client, tables, area_bytes);
     PMSTORE_CO_TRY_STATUS(co_await survey->run());
     findings = survey->findings();
+    if (findings.size() < fewest) in_vain = -1;
+    fewest = std::min(fewest, findings.size());
   }
   result.found = findings.size();
   for (Finding& finding : findings) note(result.damage, std::move(finding.line));

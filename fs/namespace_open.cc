@@ -17,6 +17,10 @@ Error error_of(PosixError error) {
                     error.to_string());
 }
 
+uint32_t given_up_of(const NamespaceCore& core) {
+  return static_cast<uint32_t>(core.options().records_given_up);
+}
+
 std::string first_super(const NamespaceCore& core, uint64_t identity) {
   return internal::encode(internal::SuperRecord{.magic = internal::kSuperMagic,
                                                 .version = internal::kFsVersion,
@@ -26,7 +30,7 @@ std::string first_super(const NamespaceCore& core, uint64_t identity) {
                                                 .created_ns = core.now_ns(),
                                                 .servers = 1,
                                                 .columns = 1,
-                                                .reserved = 0});
+                                                .given_up = given_up_of(core)});
 }
 
 std::string first_root(const NamespaceCore& core) {
@@ -75,7 +79,9 @@ Task<Status> start(NamespaceCore& core) {
   const Status reserved = co_await core.reserve.restore();
   if (!reserved && reserved.code() != ErrorCode::kFull) co_return reserved.error();
   internal::SpaceClaims claims(core);
-  co_return co_await claims.run();
+  PMSTORE_CO_TRY_STATUS(co_await claims.run());
+  if (record.given_up == given_up_of(core) || core.space_is_unknown) co_return Status{};
+  co_return co_await claims.quarantine_free(given_up_of(core));
 }
 
 }  // namespace

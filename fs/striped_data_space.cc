@@ -196,6 +196,16 @@ Result<AreaRange> StripedDataSpace::allocate(uint16_t server, uint64_t least, ui
                                 base::size_text(least), server));
 }
 
+// Also of one that is away: it is cleaned when it is back.
+std::optional<AreaRange> StripedDataSpace::take_unclean(uint16_t server) {
+  if (server == kLocalServer) return local_.take_unclean(server);
+  RemoteArea* const area = remote(server);
+  if (area == nullptr) return std::nullopt;
+  const auto run = area->allocate(1, kMaxExtentBytes / kUnitBytes);
+  if (!run) return std::nullopt;
+  return AreaRange{server, run->first * kUnitBytes, run->units * kUnitBytes};
+}
+
 void StripedDataSpace::release(const AreaRange& range) {
   if (range.server == kLocalServer) return local_.release(range);
   PMSTORE_CHECK(has_whole_units(range), "extents are whole units");

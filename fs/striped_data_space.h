@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -55,6 +56,7 @@ class StripedDataSpace final : public DataSpace {
 
   Status claim(const AreaRange& range) override;
   Result<AreaRange> allocate(uint16_t server, uint64_t least, uint64_t most) override;
+  std::optional<AreaRange> take_unclean(uint16_t server) override;
   void give_back(const AreaRange& range) override { release(range); }
 
   uint64_t generation(const AreaRange& range) const override;

@@ -17,6 +17,12 @@ namespace {
 // Not 0.
 uint64_t fingerprint_of(std::string_view value) { return std::hash<std::string_view>{}(value) | 1; }
 
+std::string hex(std::string_view bytes) {
+  std::string text;
+  for (const char byte : bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  return text;
+}
+
 Finding wrong_count(Finding::Kind kind, Ino ino, uint64_t right, std::string line) {
   return {kind, std::move(line), ino, right, {}, {}};
 }
@@ -225,8 +231,9 @@ void NamespaceSurvey::see_freed(const RecordRef& record) {
   const auto id = freed_id_of_key(record.key);
   const auto range = decode_place(record.value);
   if (!id || !range) {
-    return add_wrong_place("quarantine: " + (id ? range.error() : id.error()).message, {},
-                           tables_.freed, std::string(record.key));
+    return add_wrong_place(fmt::format("quarantine, key {}: {}", hex(record.key),
+                                       (id ? range.error() : id.error()).message),
+                           {}, tables_.freed, std::string(record.key));
   }
   places_.push_back({*range, Ino{}, *id});
 }
@@ -358,24 +365,26 @@ void NamespaceSurvey::judge_shared(const Place& first, const Place& second) {
 }
 
 bool NamespaceSurvey::judge_place(const Place& place) {
+  const bool is_freed = raw(place.ino) == 0;
+  const auto add_wrong = [&](const std::string& what) {
+    const std::string owner =
+        is_freed ? fmt::format("freed range {}", place.key)
+                 : fmt::format("the extent at {} of inode {}", place.key, raw(place.ino));
+    add_wrong_place(owner + what, place.ino, is_freed ? tables_.freed : tables_.maps,
+                    is_freed ? freed_key(place.key) : map_key(place.ino, place.key));
+  };
   uint64_t area_bytes = area_bytes_;
   if (place.range.server != 0) {
     const auto found = other_bytes_.find(place.range.server);
     if (found == other_bytes_.end()) {
-      add(Kind::kOther, fmt::format("an extent of inode {} is at data server {}, which is not in "
-                                    "the list",
-                                    raw(place.ino), place.range.server));
+      add_wrong(fmt::format(" is at data server {}, which is not in the list", place.range.server));
       return false;
     }
     area_bytes = found->second;
   }
   const uint64_t end = place.range.offset + place.range.bytes;
   if (area_bytes == 0 || end <= area_bytes) return true;
-  const bool is_freed = raw(place.ino) == 0;
-  add_wrong_place(
-      fmt::format("an extent of inode {} ends at {}, outside of its area", raw(place.ino), end),
-      place.ino, is_freed ? tables_.freed : tables_.maps,
-      is_freed ? freed_key(place.key) : map_key(place.ino, place.key));
+  add_wrong(fmt::format(" ends at {}, outside of its area", end));
   return false;
 }
 

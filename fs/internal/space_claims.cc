@@ -113,4 +113,62 @@ Task<Status> SpaceClaims::run() {
   co_return Status{};
 }
 
+Task<Status> SpaceClaims::quarantine(const std::vector<AreaRange>& ranges) {
+  if (ranges.empty()) co_return Status{};
+  const auto body = [&](Transaction& transaction) -> Task<Status> {
+    uint64_t id = core_.next_freed_id;
+    for (const AreaRange& range : ranges) {
+      transaction.put(core_.tables.freed, freed_key(id++), encode(range));
+    }
+    co_return Status{};
+  };
+  PMSTORE_CO_TRY_STATUS(co_await retry(core_.client(), body));
+  core_.next_freed_id += ranges.size();
+  for (const AreaRange& range : ranges) core_.quarantined_bytes += range.bytes;
+  co_return Status{};
+}
+
+Task<Status> SpaceClaims::quarantine_all_free() {
+  constexpr size_t kAtOnce = 64;
+  for (uint16_t server = 0; server < core_.space().servers(); ++server) {
+    std::vector<AreaRange> ranges;
+    while (const auto range = core_.space().take_unclean(server)) {
+      ranges.push_back(*range);
+      if (ranges.size() < kAtOnce) continue;
+      PMSTORE_CO_TRY_STATUS(co_await quarantine(ranges));
+      ranges.clear();
+    }
+    PMSTORE_CO_TRY_STATUS(co_await quarantine(ranges));
+  }
+  co_return Status{};
+}
+
+// Whatever a crash leaves undone of it is done by the next start: the number comes last.
+Task<Status> SpaceClaims::quarantine_free(uint32_t given_up) {
+  const Status done = given_up > 0 ? co_await quarantine_all_free() : Status{};
+  if (!done && done.code() == ErrorCode::kFull) {
+    space_is_unknown(
+        "records were given up, and the pool has no room to note which space is to be zeroed: "
+        "remove records or files, and start again");
+    co_return Status{};
+  }
+  if (!done) co_return done.error();
+  const auto body = [&](Transaction& transaction) -> Task<Status> {
+    PMSTORE_CO_TRY(const std::string value,
+                   co_await transaction.get(core_.tables.super, kSuperKey));
+    PMSTORE_CO_TRY(SuperRecord super, decode_super(value));
+    super.given_up = given_up;
+    transaction.put(core_.tables.super, kSuperKey, encode(super));
+    co_return Status{};
+  };
+  PMSTORE_CO_TRY_STATUS(co_await retry(core_.client(), body));
+  if (given_up > 0 && core_.options().on_damage) {
+    core_.options().on_damage(
+        fmt::format("{} records of the pool were given up; what they named may not be zero, so all "
+                    "free space is zeroed before it is given out",
+                    given_up));
+  }
+  co_return Status{};
+}
+
 }  // namespace pmstore::fs::internal

@@ -24,6 +24,11 @@ class SpaceClaims {
   // Tells NamespaceOptions::on_damage, one line for each damaged record, at most kMostLines of
   // them, and then how many there are. Errors of the store.
   base::Task<Status> run();
+  // Behind run(), when so many records of the store were given up, and others before: what they
+  // named counts as free, and is not zero. All that is free goes into quarantine, durably;
+  // on_damage hears a line. Where the pool has no room for that, no space is given out. Errors of
+  // the store.
+  base::Task<Status> quarantine_free(uint32_t given_up);
   static constexpr uint64_t kMostLines = 16;
 
  private:
@@ -34,6 +39,8 @@ class SpaceClaims {
   void note(std::string line);
   void space_is_unknown(std::string line);
   void tell();
+  base::Task<Status> quarantine_all_free();
+  base::Task<Status> quarantine(const std::vector<AreaRange>& ranges);
 
   NamespaceCore& core_;
   uint64_t found_ = 0;

@@ -94,7 +94,10 @@ Result<Ino> ino_of_key(std::string_view key) {
 
 Result<uint64_t> freed_id_of_key(std::string_view key) {
   if (key.size() != 8) return damaged("the key of a freed range");
-  return big_endian(key);
+  const uint64_t id = big_endian(key);
+  // Ids are given out in order: none can come behind it.
+  if (id == UINT64_MAX) return damaged("the id of a freed range");
+  return id;
 }
 
 Result<uint64_t> number_of_key(std::string_view key) {

@@ -52,7 +52,8 @@ struct SuperRecord {
   uint64_t created_ns;
   uint16_t servers;  // data servers that were ever added
   uint16_t columns;  // of new files
-  uint32_t reserved;
+  // How many records the store's starts had given up when all free space was put into quarantine.
+  uint32_t given_up;
 };
 static_assert(sizeof(SuperRecord) == 48 && offsetof(SuperRecord, identity) == 16 &&
               offsetof(SuperRecord, next_ino) == 24 && offsetof(SuperRecord, servers) == 40);

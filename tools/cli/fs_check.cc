@@ -55,12 +55,16 @@ int say(const fs::NamespaceFindings& findings, const FsOptions& options) {
                 {"extents", findings.extents},
                 {"problems", findings.found},
                 {"not_judged", findings.not_judged},
+                {"repairs", findings.repairs},
                 {"damage", damage},
                 {"repaired", repaired}});
   } else {
     for (const std::string& line : findings.damage) print_text(printable(line) + "\n");
     for (const std::string& line : findings.repaired) {
       print_text("repaired: " + printable(line) + "\n");
+    }
+    if (findings.repairs > findings.repaired.size()) {
+      print_text(fmt::format("repaired: {} more\n", findings.repairs - findings.repaired.size()));
     }
     print_text(fmt::format(
         "{}: {}, {}, {}{}\n",

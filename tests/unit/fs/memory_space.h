@@ -118,6 +118,15 @@ class MemorySpace final : public DataSpace {
     }
     return make_error(ErrorCode::kFull, "the file area is full; delete files");
   }
+  std::optional<AreaRange> take_unclean(uint16_t server) override {
+    std::vector<bool>& used = servers_[server].used;
+    const auto first = std::find(used.begin(), used.end(), false);
+    if (first == used.end()) return std::nullopt;
+    const auto end = std::find(first, used.end(), true);
+    std::fill(first, end, true);
+    return AreaRange{server, static_cast<uint64_t>(first - used.begin()) * kUnitBytes,
+                     static_cast<uint64_t>(end - first) * kUnitBytes};
+  }
   void give_back(const AreaRange& range) override { set_free(range); }
 
   uint64_t generation(const AreaRange& range) const override {

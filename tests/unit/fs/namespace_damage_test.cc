@@ -163,6 +163,118 @@ TEST_F(Damage, AQuarantinedRangeThatDoesNotDecodeIsRemovedByTheRepair) {
   EXPECT_EQ(write(f, 0, std::string(kBytes, 'x')), 0);
 }
 
+// Such a key sorts behind all others: the number of the next range is not its.
+TEST_F(Damage, OneWrongKeyOfTheQuarantineIsDroppedAndAllElseIsRepaired) {
+  const Ino f = file("f");
+  EXPECT_EQ(write(f, 0, std::string(kBytes, 'x')), 0);
+  const std::string keys[] = {std::string(8, '\xff'), std::string(9, '\xff')};
+  const AreaRange place{0, 8 << 20, kUnitBytes};
+  for (const std::string& key : keys) {
+    ASSERT_TRUE(run(client_->put(table(".fs.freed"), key, internal::encode(place))));
+  }
+  std::ranges::fill(space_.bytes_of(place), std::byte{'o'});
+  put_map(f, 0, "short");
+  const NamespaceFindings repaired = repair();
+  EXPECT_TRUE(names(repaired.repaired, "ffffffffffffffffff: "));
+  EXPECT_TRUE(names(repaired.repaired, "inode " + std::to_string(raw(f))));
+  for (const std::string& key : keys) {
+    EXPECT_EQ(run(client_->get(table(".fs.freed"), key)).code(), ErrorCode::kNotFound);
+  }
+  EXPECT_EQ(space_.used_bytes(), 0u);
+  EXPECT_TRUE(space_.free_is_zero()) << "what it named was cleaned before it was free";
+}
+
+TEST_F(Damage, AFileLosesItsExtentAtAServerThatIsNotListed) {
+  const Ino f = file("f"), g = file("g");
+  EXPECT_EQ(write(f, 0, std::string(kBytes, 'x')), 0);
+  EXPECT_EQ(write(g, 0, std::string(kBytes, 'y')), 0);
+  put_map(f, 0, internal::encode(AreaRange{7, 0, 2 * kUnitBytes}));
+  put_freed(9, internal::encode(AreaRange{7, 0, kUnitBytes}));
+  const NamespaceFindings repaired = repair();
+  EXPECT_TRUE(
+      names(repaired.repaired, "at data server 7, which is not in the list: the file lost"));
+  EXPECT_TRUE(names(repaired.repaired, "freed range 9 is at data server 7"));
+  EXPECT_EQ(read(f), std::string(kBytes, '\0'));
+  EXPECT_EQ(read(g), std::string(kBytes, 'y'));
+  EXPECT_EQ(write(f, 0, "new"), 0);
+  EXPECT_EQ(unlink("f"), 0);
+  settle();
+  EXPECT_EQ(space_.used_bytes(), 2 * kUnitBytes);
+}
+
+// The second record of the last file has the same line as its first one, so it is of a later round.
+TEST_F(Damage, MoreRepairsThanLinesGoOnUntilNothingIsLeft) {
+  const size_t files = NamespaceFindings::kMaxLines + 1;
+  for (size_t i = 0; i < files; ++i) {
+    const Ino f = file("f" + std::to_string(i));
+    internal::Inode inode =
+        *internal::decode_inode(f, *run(client_->get(table(".fs.inodes"), internal::ino_key(f))));
+    inode.attributes.size = kUnitBytes;
+    inode.attributes.data_bytes = kUnitBytes;
+    inode.attributes.is_inline = false;
+    inode.tail.clear();
+    ASSERT_TRUE(run(client_->put(table(".fs.inodes"), internal::ino_key(f), encode(inode))));
+    put_map(f, 0, "short");
+    if (i + 1 == files) put_map(f, kUnitBytes, "short");
+  }
+  const NamespaceFindings repaired = repair();
+  EXPECT_EQ(repaired.found, 0u) << ::testing::PrintToString(repaired.damage);
+  EXPECT_EQ(repaired.repaired.size(), NamespaceFindings::kMaxLines);
+  EXPECT_EQ(repaired.repairs, 2 * files + 1);
+}
+
+// As the start of the store leaves it: a record with a wrong checksum is not there any more.
+TEST_F(Damage, WhatRecordsThatWereGivenUpHaveNamedIsZeroBeforeItIsGivenOut) {
+  const Ino f = file("f"), g = file("g");
+  EXPECT_EQ(write(f, 0, std::string(kBytes, 'x')), 0);
+  const AreaRange place = place_of(f);
+  ASSERT_TRUE(run(client_->erase(table(".fs.maps"), internal::map_key(f, 0))));
+  options_.records_given_up = 1;
+  restart();
+  EXPECT_TRUE(said("1 records of the pool were given up"));
+  EXPECT_EQ(space_.used_bytes(), space_.total_bytes()) << "all is in quarantine";
+  EXPECT_EQ(write(g, 20, std::string(kBytes, 'y')), 0) << "it waits for room";
+  EXPECT_EQ(read(g, 0, 21), std::string(20, '\0') + "y");
+  settle();
+  EXPECT_EQ(space_.bytes_of(place)[place_of(g) == place ? 0 : 20], std::byte{0});
+  EXPECT_TRUE(space_.free_is_zero());
+  EXPECT_EQ(space_.used_bytes(), 2 * kUnitBytes);
+}
+
+TEST_F(Damage, FreeSpaceIsZeroedOnceForTheSameRecordsThatWereGivenUp) {
+  options_.records_given_up = 1;
+  restart();
+  settle();
+  const uint64_t cleans = space_.cleans();
+  EXPECT_GT(cleans, 0u);
+  lines_.clear();
+  restart();
+  settle();
+  EXPECT_EQ(space_.cleans(), cleans);
+  EXPECT_TRUE(lines_.empty()) << ::testing::PrintToString(lines_);
+  options_.records_given_up = 2;
+  restart();
+  settle();
+  EXPECT_GT(space_.cleans(), cleans);
+}
+
+TEST_F(Damage, ACrashBetweenLeavesTheRestToTheNextStart) {
+  const Ino f = file("f");
+  EXPECT_EQ(write(f, 0, std::string(kBytes, 'x')), 0);
+  ASSERT_TRUE(run(client_->erase(table(".fs.maps"), internal::map_key(f, 0))));
+  options_.records_given_up = 1;
+  space_.failing_cleans = 1000;
+  restart();
+  stop();
+  space_.failing_cleans = 0;
+  lines_.clear();
+  start();
+  EXPECT_TRUE(lines_.empty()) << "quarantine has it: " << ::testing::PrintToString(lines_);
+  settle();
+  EXPECT_TRUE(space_.free_is_zero());
+  EXPECT_EQ(space_.used_bytes(), 0u);
+}
+
 TEST_F(Damage, OfManyWrongRecordsTheFirstAreNamedAndAllAreCounted) {
   for (unsigned i = 0; i < internal::SpaceClaims::kMostLines + 4; ++i) {
     const Ino f = file("f" + std::to_string(i));
