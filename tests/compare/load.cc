@@ -6,6 +6,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 namespace pmstore::compare {
 namespace {
@@ -35,8 +36,9 @@ Cost Cost::operator-(const Cost& earlier) const {
           involuntary_switches - earlier.involuntary_switches};
 }
 
-void StartGate::arrive() {
+void StartGate::arrive(std::function<void()> opened) {
   const std::lock_guard lock(mutex_);
+  if (opened) opened_.push_back(std::move(opened));
   ++arrived_;
   changed_.notify_all();
 }
@@ -73,6 +75,7 @@ void StartGate::open() {
   const std::lock_guard lock(mutex_);
   start_ns_.store(monotonic_ns(), std::memory_order_release);
   changed_.notify_all();
+  for (const auto& opened : opened_) opened();
 }
 
 uint64_t monotonic_ns() {

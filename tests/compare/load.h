@@ -7,8 +7,10 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "base/histogram.h"
 
@@ -60,8 +62,9 @@ struct Cost {
 // all have done their work, so that the main thread can measure what they still have open.
 class StartGate {
  public:
-  // Of a thread that works: it is ready. Then it waits, or looks whether the gate is open.
-  void arrive();
+  // Of a thread that works: it is ready. Then it waits, or goes on with something else until the
+  // main thread, which opens the gate, calls `opened`.
+  void arrive(std::function<void()> opened = {});
   void wait();
   // It has done its work. Returns when the main thread has measured.
   void finish();
@@ -80,6 +83,7 @@ class StartGate {
   uint32_t arrived_ = 0;
   uint32_t finished_ = 0;
   bool released_ = false;
+  std::vector<std::function<void()>> opened_;
   std::atomic<uint64_t> start_ns_{0};
 };
 

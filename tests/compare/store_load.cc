@@ -44,7 +44,8 @@ class StoreLoad {
         tally_(tally),
         uri_(must(options.address, fabric::parse_uri(options.address))),
         executor_(clock_),
-        ended_(executor_) {}
+        ended_(executor_),
+        opened_(executor_) {}
 
   void run() { executor_.run(whole()); }
 
@@ -84,8 +85,9 @@ class StoreLoad {
       }
     }
     tally_ = Tally();
-    gate_.arrive();
-    while (!gate_.is_open()) co_await executor_.sleep_for(1'000'000);
+    // A thousand programs that look again each millisecond would leave a new one no processor.
+    gate_.arrive([this] { executor_.post_remote([this] { opened_.notify_all(); }); });
+    while (!gate_.is_open()) co_await opened_.wait();
     if (options_.operation == Operation::kFill) {
       for (uint64_t key = 0; key < options_.keys; ++key) {
         co_await one(sessions_[0], Operation::kPut, key);
@@ -171,6 +173,7 @@ class StoreLoad {
   base::RealClock clock_;
   Executor executor_;
   base::WaitList ended_;
+  base::WaitList opened_;
   uint64_t working_ = 0;
   std::vector<Session> sessions_;
 };
