@@ -202,8 +202,8 @@ base::Task<PosixStatus> FileSystem::State::remove_at(std::string_view path) {
   co_return std::move(done);
 }
 
-// Nobody has seen the source before, so when it is not there the first try may have moved it, or
-// there was none.
+// The call has not seen the source before. So when the source is not there, the first try may have
+// moved it, or there was none.
 base::Task<PosixStatus> FileSystem::State::rename_at(std::string_view from, std::string_view to,
                                                      RenameMode mode) {
   bool doubt = false;

@@ -82,9 +82,9 @@ class Namespace {
  public:
   // Opens the file system in the store of `client`; makes an empty one, whose root has mode
   // 0755, when there is none. Claims all allocated ranges at `space`, and goes on with what a crash
-  // has left: unlinked files that nobody has open, quarantine. A file whose map has a wrong record
-  // gives EIO; all else is served (docs/files.md). Damaged: the super record or the root directory
-  // is, or thousands of extents are; errors of the store.
+  // has left: unlinked files that no client has open, quarantine. A file whose map has a wrong
+  // record gives EIO; all else is served (docs/files.md). Damaged: the super record or the root
+  // directory is, or thousands of extents are; errors of the store.
   static base::Task<Result<std::unique_ptr<Namespace>>> open(Client& client, DataSpace& space,
                                                              NamespaceOptions options);
   ~Namespace();

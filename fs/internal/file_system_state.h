@@ -61,7 +61,7 @@ struct FileSystem::State final : internal::FilesLink::Host,
   base::Task<PosixResult<Opened>> ask_open(Call request, int flags, bool* in_doubt = nullptr);
   // Of a file that the server has just opened for this client.
   std::unique_ptr<File> opened_file(const Opened& opened, int flags);
-  // Nobody waits for it.
+  // No call waits for it.
   base::Task<void> close_later(Ino ino);
   // A background task of this state.
   void run(base::Task<void> task);

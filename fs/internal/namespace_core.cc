@@ -46,7 +46,7 @@ bool NamespaceCore::store_has_failed() const {
 
 Task<NamespaceCore::Fate> NamespaceCore::fate_of(TxId id) {
   const auto outcome = co_await ask_patiently<Outcome>(
-      executor(), kPauseNs, [this, id] { return client_.outcome(id); },
+      executor(), kPauseNs, kPatienceNs, [this, id] { return client_.outcome(id); },
       [this] { return store_has_failed(); });
   if (outcome) co_return *outcome == Outcome::kCommitted ? Fate::kCommitted : Fate::kAborted;
   co_return outcome.code() == ErrorCode::kOutcomeExpired ? Fate::kNotKept : Fate::kNeverKnown;
@@ -55,7 +55,7 @@ Task<NamespaceCore::Fate> NamespaceCore::fate_of(TxId id) {
 Task<Result<bool>> NamespaceCore::is_freed(uint64_t id) {
   const std::string key = freed_key(id);
   const auto recorded = co_await ask_patiently<std::string>(
-      executor(), kPauseNs, [&] { return client_.get(tables.freed, key); },
+      executor(), kPauseNs, kPatienceNs, [&] { return client_.get(tables.freed, key); },
       [this] { return store_has_failed(); });
   if (recorded) co_return true;
   if (recorded.code() == ErrorCode::kNotFound) co_return false;

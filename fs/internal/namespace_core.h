@@ -83,12 +83,13 @@ class NamespaceCore {
     co_return lost_too_often();
   }
   // What became of a transaction in doubt. kNotKept: the store no longer knows it. kNeverKnown: it
-  // has failed, or answers with an error that stays: this process does not hear it any more.
+  // has failed, answers with an error that stays, or was away for kPatienceNs: this process does
+  // not ask any more.
   enum class Fate : uint8_t { kCommitted, kAborted, kNotKept, kNeverKnown };
   // Waits until nothing more can become of it, as long as an answer may come (ask_patiently.h).
   base::Task<Fate> fate_of(TxId id);
   // Whether a range is recorded as freed under this number; waits likewise. An error: the store has
-  // failed, or the record cannot be read.
+  // failed or is away, or the record cannot be read.
   base::Task<Result<bool>> is_freed(uint64_t id);
   base::Task<PosixResult<Inode>> inode(Ino ino);
   base::Task<PosixResult<std::optional<Entry>>> entry(Ino parent, std::string name);

@@ -17,6 +17,7 @@ using base::Result;
 class AskPatiently : public ::testing::Test {
  protected:
   static constexpr uint64_t kPauseNs = 1'000'000'000;
+  static constexpr uint64_t kPatience = 200 * kPauseNs;
 
   // The next of `answers`; the last one again and again.
   base::Task<Result<int>> next() {
@@ -27,7 +28,7 @@ class AskPatiently : public ::testing::Test {
   }
   base::Task<Result<int>> ask() {
     return ask_patiently<int>(
-        executor_, kPauseNs, [this] { return next(); }, [this] { return failed_; });
+        executor_, kPauseNs, kPatience, [this] { return next(); }, [this] { return failed_; });
   }
   void sleep(uint64_t ns) {
     executor_.run([](base::Executor& executor, uint64_t for_ns) -> base::Task<void> {
@@ -42,10 +43,10 @@ class AskPatiently : public ::testing::Test {
   bool failed_ = false;
 };
 
-constexpr ErrorCode kStay[] = {ErrorCode::kNotFound,        ErrorCode::kOutcomeExpired,
-                               ErrorCode::kInvalidArgument, ErrorCode::kUnknownTable,
-                               ErrorCode::kBadPool,         ErrorCode::kVersionMismatch,
-                               ErrorCode::kUnsupported,     ErrorCode::kDamaged};
+constexpr ErrorCode kStay[] = {
+    ErrorCode::kNotFound,     ErrorCode::kOutcomeExpired, ErrorCode::kInvalidArgument,
+    ErrorCode::kUnknownTable, ErrorCode::kBadPool,        ErrorCode::kVersionMismatch,
+    ErrorCode::kUnsupported,  ErrorCode::kDamaged,        ErrorCode::kAccess};
 
 bool is_one_that_stays(ErrorCode code) {
   return std::find(std::begin(kStay), std::end(kStay), code) != std::end(kStay);
@@ -91,6 +92,18 @@ TEST_F(AskPatiently, EndsWhenTheStoreHasFailed) {
     ASSERT_TRUE(asks.done()) << base::error_name(code);
     EXPECT_EQ(asks.take().code(), code);
   }
+}
+
+TEST_F(AskPatiently, EndsWithTheLastErrorWhenTheStoreStaysAway) {
+  answers_ = {base::make_error(ErrorCode::kTimeout), base::make_error(ErrorCode::kDisconnected)};
+  auto asks = ask();
+  asks.start();
+  sleep(kPatience - kPauseNs);
+  EXPECT_FALSE(asks.done());
+  sleep(2 * kPauseNs);
+  ASSERT_TRUE(asks.done());
+  EXPECT_EQ(asks.take().code(), ErrorCode::kDisconnected);
+  EXPECT_EQ(asked_, 201);
 }
 
 TEST_F(AskPatiently, CanBeCancelledBetweenTwoQuestions) {
