@@ -9,6 +9,14 @@
 
 namespace pmstore::fs {
 
+namespace {
+
+PosixError too_many_buffers() {
+  return {EINVAL, "an access has at most 1,024 buffers: do it in several"};
+}
+
+}  // namespace
+
 bool File::State::may_read() const { return (opened.flags & O_ACCMODE) != O_WRONLY; }
 bool File::State::may_write() const { return (opened.flags & O_ACCMODE) != O_RDONLY; }
 
@@ -82,16 +90,27 @@ bool File::was_delegated() const { return state_->delegated; }
 bool File::keeps_cache() const { return state_->keeps_cache; }
 
 base::Task<PosixResult<uint64_t>> File::pread(std::span<std::byte> into, uint64_t offset) {
-  if (PosixStatus good = state_->usable(); !good) co_return PosixError(good.error());
-  if (!state_->may_read()) co_return PosixError(EBADF, "the file is open for writing only");
-  state_->use_cache();
-  const auto got = co_await state_->system->io->read(state_->attributes, offset, into);
+  const std::span<std::byte> one[] = {into};
+  co_return co_await state_->read(*this, internal::ReadBuffers(one), offset);
+}
+
+base::Task<PosixResult<uint64_t>> File::preadv(std::vector<std::span<std::byte>> into,
+                                               uint64_t offset) {
+  if (into.size() > kMaxBuffers) co_return too_many_buffers();
+  co_return co_await state_->read(*this, internal::ReadBuffers(into), offset);
+}
+
+base::Task<PosixResult<uint64_t>> File::State::read(File& file, internal::ReadBuffers into,
+                                                    uint64_t offset) {
+  if (PosixStatus good = usable(); !good) co_return PosixError(good.error());
+  if (!may_read()) co_return PosixError(EBADF, "the file is open for writing only");
+  use_cache();
+  const auto got = co_await system->io->read(attributes, offset, into);
   if (!got) co_return PosixError(got.error());
   // It has grown since the server was asked for its attributes.
-  Attributes& known = state_->attributes;
-  known.size = std::max(known.size, offset + *got);
-  if (known.size > kMaxInlineBytes) known.is_inline = false;
-  if (*got > 0) mark_read();
+  attributes.size = std::max(attributes.size, offset + *got);
+  if (attributes.size > kMaxInlineBytes) attributes.is_inline = false;
+  if (*got > 0) file.mark_read();
   co_return *got;
 }
 
@@ -111,33 +130,44 @@ bool File::mark_read() {
 
 base::Task<PosixResult<uint64_t>> File::pwrite(std::span<const std::byte> bytes, uint64_t offset,
                                                WriteOptions options) {
-  if (PosixStatus good = state_->usable(); !good) co_return PosixError(good.error());
-  if (!state_->may_write()) co_return PosixError(EBADF, "the file is open for reading only");
-  if (bytes.empty()) co_return uint64_t{0};
-  if (offset > kMaxFileBytes || bytes.size() > kMaxFileBytes - offset) co_return PosixError(EFBIG);
-  internal::OwnChange change(state_->system->kept, state_->opened.ino);
-  const auto written = co_await state_->system->io->write(state_->attributes, offset, bytes,
-                                                          state_->way_of(options));
-  change.ended(written ? 0 : written.number());
+  const std::span<const std::byte> one[] = {bytes};
+  const auto written = co_await state_->write(internal::WriteBuffers(one), offset, options);
   if (!written) co_return PosixError(written.error());
-  state_->note(written->attributes);
-  state_->written = true;
   co_return uint64_t{bytes.size()};
+}
+
+base::Task<PosixResult<uint64_t>> File::pwritev(std::vector<std::span<const std::byte>> from,
+                                                uint64_t offset, WriteOptions options) {
+  if (from.size() > kMaxBuffers) co_return too_many_buffers();
+  const internal::WriteBuffers all(from);
+  const auto written = co_await state_->write(all, offset, options);
+  if (!written) co_return PosixError(written.error());
+  co_return all.bytes();
 }
 
 base::Task<PosixResult<uint64_t>> File::append(std::span<const std::byte> bytes,
                                                WriteOptions options) {
-  if (PosixStatus good = state_->usable(); !good) co_return PosixError(good.error());
-  if (!state_->may_write()) co_return PosixError(EBADF, "the file is open for reading only");
-  if (bytes.empty()) co_return state_->attributes.size;
-  internal::OwnChange change(state_->system->kept, state_->opened.ino);
-  const auto written = co_await state_->system->io->write(state_->attributes, std::nullopt, bytes,
-                                                          state_->way_of(options));
-  change.ended(written ? 0 : written.number());
-  if (!written) co_return PosixError(written.error());
-  state_->note(written->attributes);
-  state_->written = true;
-  co_return written->offset;
+  const std::span<const std::byte> one[] = {bytes};
+  co_return co_await state_->write(internal::WriteBuffers(one), std::nullopt, options);
+}
+
+// Gives where the bytes begin.
+base::Task<PosixResult<uint64_t>> File::State::write(internal::WriteBuffers from,
+                                                     std::optional<uint64_t> offset,
+                                                     WriteOptions wanted) {
+  if (PosixStatus good = usable(); !good) co_return PosixError(good.error());
+  if (!may_write()) co_return PosixError(EBADF, "the file is open for reading only");
+  if (from.bytes() == 0) co_return offset.value_or(attributes.size);
+  if (offset && (*offset > kMaxFileBytes || from.bytes() > kMaxFileBytes - *offset)) {
+    co_return PosixError(EFBIG);
+  }
+  internal::OwnChange change(system->kept, opened.ino);
+  const auto done = co_await system->io->write(attributes, offset, from, way_of(wanted));
+  change.ended(done ? 0 : done.number());
+  if (!done) co_return PosixError(done.error());
+  note(done->attributes);
+  written = true;
+  co_return done->offset;
 }
 
 base::Task<PosixStatus> File::fsync() {

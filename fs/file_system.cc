@@ -107,9 +107,8 @@ base::Task<void> FileSystem::State::drop_cached(std::vector<Ino> files) {
   }
 }
 
-base::Task<PosixResult<Attributes>> FileSystem::State::ask_attributes(Call request,
-                                                                      bool* in_doubt) {
-  const auto answered = co_await link->call(request, in_doubt);
+base::Task<PosixResult<Attributes>> FileSystem::State::ask_attributes(Call request) {
+  const auto answered = co_await link->call(request);
   if (!answered) co_return PosixError(answered.error());
   fabric::MessageReader reader = answered->reader();
   const auto attributes = decode_attributes(reader);
@@ -148,7 +147,6 @@ class KnownOpen {
 struct FileSystem::State::PendingOpen {
   explicit PendingOpen(base::Executor& executor) : done(executor) {}
   std::optional<PosixResult<Opened>> result;
-  bool in_doubt = false;
   bool abandoned = false;
   base::WaitList done;
 };
@@ -177,12 +175,11 @@ class FileSystem::State::OpenWaiter {
 };
 
 base::Task<PosixResult<FileSystem::State::Opened>> FileSystem::State::open_once(Call request,
-                                                                                int flags,
-                                                                                bool* in_doubt) {
+                                                                                int flags) {
   std::optional<Attributes> attributes;
   OpenReply reply;
   {
-    const auto answered = co_await link->call(request, in_doubt);
+    const auto answered = co_await link->call(request);
     if (!answered) co_return PosixError(answered.error());
     fabric::MessageReader reader = answered->reader();
     attributes = decode_attributes(reader);
@@ -235,7 +232,7 @@ base::Task<PosixStatus> FileSystem::State::await_open(Ino ino, bool writes) {
 
 base::Task<void> FileSystem::State::finish_open(std::shared_ptr<PendingOpen> pending, Call request,
                                                 int flags) {
-  auto opened = co_await open_once(std::move(request), flags, &pending->in_doubt);
+  auto opened = co_await open_once(std::move(request), flags);
   if (pending->abandoned && opened) {
     co_await close_later(opened->attributes.ino);
   } else {
@@ -245,13 +242,11 @@ base::Task<void> FileSystem::State::finish_open(std::shared_ptr<PendingOpen> pen
 }
 
 base::Task<PosixResult<FileSystem::State::Opened>> FileSystem::State::ask_open(Call request,
-                                                                               int flags,
-                                                                               bool* in_doubt) {
+                                                                               int flags) {
   const auto pending = std::make_shared<PendingOpen>(executor);
   OpenWaiter waiter(*this, *pending);
   run(finish_open(pending, std::move(request), flags));
   while (!pending->result) co_await pending->done.wait();
-  if (in_doubt != nullptr) *in_doubt = pending->in_doubt;
   co_return waiter.take();
 }
 
@@ -313,14 +308,10 @@ base::Task<PosixResult<std::unique_ptr<File>>> FileSystem::State::create(
   wanted.type = FileType::kRegular;
   wanted.exclusive = file.exclusive || (flags & O_EXCL) != 0;
   wanted.open_flags = flags;
-  bool doubt = false;
   FilesCall request = make_call(caller, parent, name, wanted, true);
   request.method = method;
-  const auto made = co_await ask_open(std::move(request), flags, &doubt);
+  const auto made = co_await ask_open(std::move(request), flags);
   if (made) co_return opened_file(*made, flags);
-  // A file that this call has made would be opened, unless it must be new.
-  const bool may_be_its_own = doubt && wanted.exclusive && made.number() == EEXIST;
-  if (may_be_its_own) co_return work_in_doubt("what is there");
   co_return PosixError(made.error());
 }
 
@@ -339,6 +330,7 @@ FilesCall FileSystem::State::make_call(const Caller& caller, Ino parent, std::st
   const uint32_t room = sizeof(WireAttributes) + (open ? sizeof(OpenReply) : 0);
   FilesCall request(FilesMethod::kMake, true, room);
   request.caller = caller;
+  request.mark = draw_mark();
   MakeRequest asked;
   asked.parent = raw(parent);
   asked.device = file.device;

@@ -160,6 +160,17 @@ class FileSystem {
   // at once may be used for so long without asking.
   const Attributes* delegated(Ino ino, uint64_t for_ns = 0) const;
 
+  // Registers memory of the caller with this client's sessions with data servers, now and later:
+  // one-sided reads and writes are from and into it, without a copy between. Worth it for memory
+  // that is used again: what registers it pins it. It stays until forget_buffer(), or the end of
+  // the FileSystem. EINVAL: empty, or it touches memory that is registered; EIO: the device refuses
+  // it, and nothing is registered. A data server that is first met later, and cannot register it,
+  // is not used: EIO of the access.
+  base::Task<PosixStatus> register_buffer(std::span<std::byte> memory);
+  // No access reaches the memory any more on return; accesses under way are waited for. EINVAL: it
+  // was not registered so.
+  base::Task<PosixStatus> forget_buffer(std::span<std::byte> memory);
+
   uint64_t identity() const;
   // The sum over all connections that this client has made.
   fabric::Counters counters() const;
@@ -175,6 +186,7 @@ class FileSystem {
 // An open file. Destroying it closes it without the flush of close().
 class File {
  public:
+  static constexpr size_t kMaxBuffers = 1024;  // of one access
   ~File();
   File(const File&) = delete;
   File& operator=(const File&) = delete;
@@ -188,10 +200,17 @@ class File {
   // Short at the end of the file. A read of a range that is mapped and cached is one round trip, no
   // message, where `into` is in memory of register_buffer() or small.
   base::Task<PosixResult<uint64_t>> pread(std::span<std::byte> into, uint64_t offset);
+  // The same into several buffers, one after the other; EINVAL: more than kMaxBuffers. Those that
+  // lie side by side in one extent are read by one doorbell, up to 8 of them.
+  base::Task<PosixResult<uint64_t>> preadv(std::vector<std::span<std::byte>> into, uint64_t offset);
   // All of it. Each part of at most kMaxMessageData that extends the file, or is appended, is
   // atomic towards other appenders; other writes are as docs/files.md says for the fabric.
   base::Task<PosixResult<uint64_t>> pwrite(std::span<const std::byte> bytes, uint64_t offset,
                                            WriteOptions options = {});
+  // The same from several buffers, one after the other, as if they were one: also atomic, where it
+  // is asked for. EINVAL: more than kMaxBuffers.
+  base::Task<PosixResult<uint64_t>> pwritev(std::vector<std::span<const std::byte>> from,
+                                            uint64_t offset, WriteOptions options = {});
   // As pwrite(), at the end of the file, and gives where the bytes begin. Parts of them follow each
   // other, unless another appender comes between.
   base::Task<PosixResult<uint64_t>> append(std::span<const std::byte> bytes,

@@ -118,17 +118,7 @@ base::Task<PosixResult<Attributes>> FileSystem::make(const Caller& caller, Ino p
                                                      std::string_view name, const NewFile& file) {
   if (too_long(name)) co_return PosixError(ENAMETOOLONG);
   if (file.target.size() > kMaxSymlinkBytes) co_return PosixError(ENAMETOOLONG);
-  bool doubt = false;
-  const NewFile wanted = file;
-  auto made = co_await state_->ask_attributes(
-      state_->make_call(caller, parent, name, wanted, false), &doubt);
-  if (made || !doubt || made.number() != EEXIST) co_return std::move(made);
-  if (wanted.type != FileType::kSymlink) co_return work_in_doubt("what is there");
-  const auto there = co_await lookup(caller, parent, name);
-  if (!there || there->type != FileType::kSymlink) co_return std::move(made);
-  const auto target = co_await read_link(there->ino);
-  if (target && *target == wanted.target) co_return *there;
-  co_return std::move(made);
+  co_return co_await state_->ask_attributes(state_->make_call(caller, parent, name, file, false));
 }
 
 base::Task<PosixResult<Attributes>> FileSystem::link(const Caller& caller, Ino ino, Ino parent,
@@ -141,12 +131,8 @@ base::Task<PosixResult<Attributes>> FileSystem::link(const Caller& caller, Ino i
   asked.parent = raw(parent);
   asked.name_bytes = static_cast<uint16_t>(name.size());
   request.put(asked).put_name(name);
-  bool doubt = false;
-  auto linked = co_await state_->ask_attributes(std::move(request), &doubt);
-  if (linked || !doubt || linked.number() != EEXIST) co_return std::move(linked);
-  auto there = co_await lookup(caller, parent, name);
-  if (there && there->ino == ino) co_return std::move(there);
-  co_return std::move(linked);
+  request.mark = draw_mark();
+  co_return co_await state_->ask_attributes(std::move(request));
 }
 
 base::Task<PosixStatus> FileSystem::unlink(const Caller& caller, Ino parent,
@@ -188,10 +174,7 @@ base::Task<PosixResult<Attributes>> FileSystem::State::make_at(std::string_view 
                                                                const NewFile& file) {
   Call request = make_call(options.caller, kRootIno, path, file, false);
   request.method = FilesMethod::kMakeAt;
-  bool doubt = false;
-  auto made = co_await ask_attributes(std::move(request), &doubt);
-  if (!made && doubt && made.number() == EEXIST) co_return work_in_doubt("what is there");
-  co_return std::move(made);
+  co_return co_await ask_attributes(std::move(request));
 }
 
 base::Task<PosixStatus> FileSystem::State::remove_at(std::string_view path) {

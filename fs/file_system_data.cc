@@ -1,4 +1,4 @@
-// Of FileSystem: the list of data servers, and its changes.
+// Of FileSystem: the list of data servers, and its changes; registered memory.
 #include <algorithm>
 #include <cerrno>
 #include <utility>
@@ -61,6 +61,21 @@ base::Task<PosixStatus> FileSystem::drain_data_server(uint16_t index, bool undo)
   asked.undo = undo ? 1 : 0;
   request.put(asked);
   co_return co_await state_->ask(std::move(request));
+}
+
+// ---- registered memory ----
+
+base::Task<PosixStatus> FileSystem::register_buffer(std::span<std::byte> memory) {
+  if (state_->closed) co_return PosixError(EIO, "the client was closed; connect another one");
+  co_return co_await state_->io->register_buffer(memory);
+}
+
+base::Task<PosixStatus> FileSystem::forget_buffer(std::span<std::byte> memory) {
+  if (!state_->io->is_registered(memory)) {
+    co_return PosixError(EINVAL, "memory is forgotten as it was registered");
+  }
+  co_await state_->io->forget_buffer(memory);
+  co_return PosixStatus{};
 }
 
 }  // namespace pmstore::fs

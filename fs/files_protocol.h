@@ -60,7 +60,8 @@ struct RequestHead {
   uint32_t uid = 0;
   uint32_t gid = 0;
   uint16_t groups = 0;  // uint32 each, behind this
-  uint16_t padding[3] = {};
+  uint16_t padding = 0;
+  uint32_t mark = 0;  // of a call that makes a name: NewFile::mark
 };
 static_assert(sizeof(RequestHead) == 32);
 

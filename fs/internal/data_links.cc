@@ -89,7 +89,11 @@ base::Task<Status> DataLinks::open_first(uint16_t index, Server& server) {
     }
     device = server.device.get();
   }
-  PMSTORE_CO_TRY(server.data, co_await open_at(*device, std::move(place)));
+  PMSTORE_CO_TRY(auto data, co_await open_at(*device, std::move(place)));
+  for (const auto& [memory, bytes] : registered_) {
+    PMSTORE_CO_TRY_STATUS(data->register_buffer({memory, bytes}));
+  }
+  server.data = std::move(data);
   co_return Status{};
 }
 

@@ -55,6 +55,17 @@ class DataLinks {
   // The servers at which writes that began before the call may still land, and in which files.
   // Waits for accesses under way, at most until then. Empty: none may.
   base::Task<UnlandedWrites> unlanded(uint64_t until_ns);
+  // Accesses from and into this memory are done without a copy, at the servers with a session and
+  // at those that come. Durability: none. EINVAL: empty, or it touches memory that is registered.
+  // EIO: the device refuses it; then nothing is registered.
+  base::Task<PosixStatus> register_buffer(std::span<std::byte> memory);
+  // As a whole.
+  bool is_registered(std::span<std::byte> memory) const {
+    const auto found = registered_.find(memory.data());
+    return found != registered_.end() && found->second == memory.size();
+  }
+  // Nothing reaches the memory any more on return. Requires that it is registered as a whole.
+  base::Task<void> forget_buffer(std::span<std::byte> memory);
   base::Task<void> close();
   // The sum over all servers; what has run at the same time is one round trip.
   fabric::Counters counters() const;
@@ -84,6 +95,7 @@ class DataLinks {
   base::Task<Result<Place>> place_of(uint16_t server);
   base::Task<Result<std::unique_ptr<FileData>>> open_at(fabric::Device& device, Place place);
   base::Task<Status> open_first(uint16_t index, Server& server);
+  base::Task<void> forget_at(std::vector<FileData*> servers, std::span<std::byte> memory);
   static void name(UnlandedFiles& files, Ino ino);
   base::Task<void> look_at(Server& server, uint64_t until_ns, UnlandedFiles& into);
   template <typename Piece>
@@ -104,7 +116,8 @@ class DataLinks {
   FilesLink& link_;
   const FileSystemOptions& options_;
   std::map<uint16_t, std::unique_ptr<Server>> servers_;
-  uint64_t joint_round_trips_ = 0;  // counted by several servers, though they were one
+  std::map<std::byte*, size_t> registered_;  // bytes by address
+  uint64_t joint_round_trips_ = 0;           // counted by several servers, though they were one
 };
 
 }  // namespace pmstore::fs::internal

@@ -26,6 +26,7 @@ void entries_changed(Inode& directory, uint64_t now_ns) {
 struct Directories::Made {
   Attributes attributes;
   bool is_new = false;
+  bool is_made_before = false;  // by an earlier try of the call
 };
 
 Task<PosixResult<Inode>> Directories::find_in(NamespaceTransaction& transaction,
@@ -161,6 +162,10 @@ Task<PosixResult<Directories::Made>> Directories::make_in(NamespaceTransaction& 
   PMSTORE_CO_TRY_STATUS(check_access(call.caller, directory.attributes, X_OK));
   PMSTORE_CO_TRY(const auto there, co_await transaction.entry(call.parent, call.name));
   if (there) {
+    if (call.has_made(*there)) {
+      PMSTORE_CO_TRY(const Inode made, co_await transaction.inode(there->ino));
+      co_return Made{made.attributes, false, true};
+    }
     if (call.file.exclusive) co_return PosixError(EEXIST);
     if (there->type == FileType::kDirectory) co_return PosixError(EISDIR);
     if (there->type != FileType::kRegular) co_return PosixError(EEXIST);
@@ -171,7 +176,7 @@ Task<PosixResult<Directories::Made>> Directories::make_in(NamespaceTransaction& 
   const Inode inode = new_inode(call, directory, ino);
   transaction.put(inode);
   transaction.put_entry(call.parent, call.name,
-                        {ino, inode.attributes.type, directory.next_number++});
+                        {ino, inode.attributes.type, directory.next_number++, call.mark});
   ++directory.attributes.size;
   if (inode.is_directory()) {
     ++directory.attributes.links;
@@ -220,6 +225,12 @@ Task<PosixResult<Attributes>> Directories::make_once(const MakeCall& call, bool&
   if (is_new) ++core_.inodes;
   if (opens && !is_new) core_.opens.remove(ino, *call.open_for);
   if (!made) co_return std::move(made.error());
+  if (opens && made->is_made_before) {
+    // As the first try would have it: its mode does not matter. Nobody removes the name meanwhile.
+    const bool has_room = core_.opens.add(made->attributes.ino, *call.open_for);
+    if (!has_room) co_return PosixError(ENFILE, "as many files are open as can be");
+    co_return std::move(made->attributes);
+  }
   if (opens && !is_new) {
     // The file may be locked for long, and its directory is not.
     guard.release();
@@ -236,6 +247,10 @@ Task<PosixResult<Attributes>> Directories::link_in(NamespaceTransaction& transac
   PMSTORE_CO_TRY(Inode directory, co_await transaction.directory(call.parent));
   PMSTORE_CO_TRY_STATUS(check_access(call.caller, directory.attributes, X_OK));
   PMSTORE_CO_TRY(const auto there, co_await transaction.entry(call.parent, call.name));
+  if (there && call.has_made(*there) && there->ino == ino) {
+    PMSTORE_CO_TRY(Inode linked, co_await transaction.inode(ino));
+    co_return std::move(linked.attributes);
+  }
   if (there) co_return PosixError(EEXIST);
   PMSTORE_CO_TRY_STATUS(check_access(call.caller, directory.attributes, W_OK));
   PMSTORE_CO_TRY(Inode inode, co_await transaction.inode(ino));
@@ -248,7 +263,7 @@ Task<PosixResult<Attributes>> Directories::link_in(NamespaceTransaction& transac
   changed(inode, now_ns);
   transaction.put(inode);
   transaction.put_entry(call.parent, call.name,
-                        {ino, inode.attributes.type, directory.next_number++});
+                        {ino, inode.attributes.type, directory.next_number++, call.mark});
   ++directory.attributes.size;
   entries_changed(directory, now_ns);
   transaction.put(directory);

@@ -7,6 +7,7 @@
 // Threads, errors: as Namespace. Lifetimes: the core outlives it.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,6 +22,9 @@ struct NameCall {
   Caller caller;
   Ino parent{};
   std::string name;
+  uint32_t mark = 0;  // NewFile::mark
+  // The name is there by an earlier try of this call.
+  bool has_made(const Entry& there) const { return mark != 0 && there.mark == mark; }
 };
 struct WalkCall {
   Caller caller;

@@ -173,27 +173,31 @@ base::Task<PosixResult<Namespace::Mapped>> FileIo::fetch_map(Ino ino, uint64_t o
 
 // ---- by calls ----
 
-base::Task<PosixResult<uint64_t>> FileIo::read_by_call(Ino ino, uint64_t offset,
-                                                       std::span<std::byte> into) {
-  FilesCall request(FilesMethod::kRead, false, static_cast<uint32_t>(into.size()));
-  request.put(RangeRequest{raw(ino), offset, into.size()});
+base::Task<PosixResult<uint64_t>> FileIo::read_by_call(Ino ino, uint64_t offset, ReadBuffers into,
+                                                       Range part) {
+  FilesCall request(FilesMethod::kRead, false, static_cast<uint32_t>(part.bytes));
+  request.put(RangeRequest{raw(ino), offset, part.bytes});
   const auto answered = co_await link_.call(request);
   if (!answered) co_return PosixError(answered.error());
-  const std::span<const std::byte> bytes = answered->body;
-  if (bytes.size() > into.size()) co_return link_.malformed("a read");
-  if (!bytes.empty()) std::memcpy(into.data(), bytes.data(), bytes.size());
-  co_return uint64_t{bytes.size()};
+  std::span<const std::byte> bytes = answered->body;
+  const uint64_t got = bytes.size();
+  if (got > part.bytes) co_return link_.malformed("a read");
+  into.each(part.offset, got, [&](std::span<std::byte> piece) {
+    std::memcpy(piece.data(), bytes.data(), piece.size());
+    bytes = bytes.subspan(piece.size());
+  });
+  co_return got;
 }
 
 // ---- reads ----
 
 base::Task<PosixResult<uint64_t>> FileIo::read(Attributes known, uint64_t offset,
-                                               std::span<std::byte> into) {
+                                               ReadBuffers into) {
   uint64_t done = 0;
   unsigned stale = 0;
-  while (done < into.size()) {
+  while (done < into.bytes()) {
     const uint64_t at = offset + done;
-    std::span<std::byte> part = into.subspan(done);
+    Range part{done, into.bytes() - done};
     CachedMapRef map;
     if (stale < kMaxTries) {
       auto found = co_await map_at(known, at);
@@ -202,11 +206,12 @@ base::Task<PosixResult<uint64_t>> FileIo::read(Attributes known, uint64_t offset
     }
     uint64_t mapped = 0;
     if (map != nullptr && at < map->attributes.size) {
-      const uint64_t below_size = std::min<uint64_t>(part.size(), map->attributes.size - at);
+      const uint64_t below_size = std::min<uint64_t>(part.bytes, map->attributes.size - at);
       mapped = map->allocated_from(at, below_size);
     }
     if (mapped > 0) {
-      auto step = co_await read_mapped(known.ino, std::move(map), at, part.first(mapped));
+      part.bytes = mapped;
+      auto step = co_await read_mapped(known.ino, std::move(map), at, into, part);
       if (!step) co_return PosixError(step.error());
       if (*step == Step::kDone) {
         done += mapped;
@@ -215,23 +220,21 @@ base::Task<PosixResult<uint64_t>> FileIo::read(Attributes known, uint64_t offset
       }
       continue;
     }
-    part = part.first(std::min(part.size(), kMaxMessageData));
+    part.bytes = std::min<uint64_t>(part.bytes, kMaxMessageData);
     if (map != nullptr && map->knows(at)) {
       // Up to the next extent, which is read one-sided.
       const auto next = std::find_if(map->extents.begin(), map->extents.end(),
                                      [at](const MapExtent& each) { return each.file_offset > at; });
-      if (next != map->extents.end() && next->file_offset - at < part.size()) {
-        part = part.first(next->file_offset - at);
-      }
+      if (next != map->extents.end()) part.bytes = std::min(part.bytes, next->file_offset - at);
       if (at < map->attributes.size && ++map->holes_hit >= kHolesPerMap) maps_.forget(known.ino);
     }
-    const auto got = co_await read_by_call(known.ino, at, part);
+    const auto got = co_await read_by_call(known.ino, at, into, part);
     if (!got) co_return PosixError(got.error());
     done += *got;
     stale = 0;
     // The file has grown.
     if (map != nullptr && *got > 0 && at >= map->attributes.size) maps_.forget(known.ino);
-    if (*got < part.size()) break;
+    if (*got < part.bytes) break;
   }
   co_return done;
 }
@@ -245,15 +248,18 @@ Result<FileIo::Step> FileIo::step_after(Ino ino, const Result<DataOutcome>& outc
 }
 
 base::Task<PosixResult<FileIo::Step>> FileIo::read_mapped(Ino ino, CachedMapRef map,
-                                                          uint64_t offset,
-                                                          std::span<std::byte> into) {
+                                                          uint64_t offset, ReadBuffers into,
+                                                          Range part) {
   std::vector<ReadPiece> pieces;
-  for (auto at = map->extent_at(offset); !into.empty(); ++at) {
+  for (auto at = map->extent_at(offset); part.bytes > 0; ++at) {
     PMSTORE_CHECK(at != map->extents.end(), "the range is allocated");
-    const uint64_t in_extent = offset - at->file_offset;
-    const auto bytes = std::min<uint64_t>(into.size(), at->place.bytes - in_extent);
-    pieces.push_back({*at, in_extent, into.first(bytes)});
-    into = into.subspan(bytes);
+    uint64_t in_extent = offset - at->file_offset;
+    const auto bytes = std::min(part.bytes, at->place.bytes - in_extent);
+    into.each(part.offset, bytes, [&](std::span<std::byte> piece) {
+      pieces.push_back({*at, in_extent, piece});
+      in_extent += piece.size();
+    });
+    part = {part.offset + bytes, part.bytes - bytes};
     offset += bytes;
   }
   const auto outcome = co_await data_.read(map->sessions, std::move(pieces));

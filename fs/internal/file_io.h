@@ -22,6 +22,7 @@
 #include "base/executor.h"
 #include "base/running_tasks.h"
 #include "fs/file_system.h"
+#include "fs/internal/buffers.h"
 #include "fs/internal/data_links.h"
 #include "fs/internal/files_link.h"
 #include "fs/internal/map_cache.h"
@@ -38,8 +39,7 @@ class FileIo {
   ~FileIo();
 
   // Short at the end of the file. `known`: as the caller has heard of it last.
-  base::Task<PosixResult<uint64_t>> read(Attributes known, uint64_t offset,
-                                         std::span<std::byte> into);
+  base::Task<PosixResult<uint64_t>> read(Attributes known, uint64_t offset, ReadBuffers into);
   // All of it. No offset: at the end. Gives the attributes after it, as far as they are known, and
   // where the first byte is. EINVAL: it is to be atomic, and more than kMaxMessageData.
   struct Way {
@@ -48,7 +48,15 @@ class FileIo {
   };
   base::Task<PosixResult<Namespace::Written>> write(Attributes known,
                                                     std::optional<uint64_t> offset,
-                                                    std::span<const std::byte> bytes, Way way);
+                                                    WriteBuffers from, Way way);
+  // As FileSystem has them.
+  base::Task<PosixStatus> register_buffer(std::span<std::byte> memory) {
+    return data_.register_buffer(memory);
+  }
+  bool is_registered(std::span<std::byte> memory) const { return data_.is_registered(memory); }
+  base::Task<void> forget_buffer(std::span<std::byte> memory) {
+    return data_.forget_buffer(memory);
+  }
   base::Task<PosixResult<Namespace::Mapped>> fetch_map(Ino ino, uint64_t offset, uint64_t bytes);
   // What was written one-sided is durable on return, and the server was told of it, and of reads.
   // EIO also: the data server is away. What a data server has lost is no error here: losses().
@@ -83,10 +91,15 @@ class FileIo {
   base::Task<PosixStatus> check_known();
   // Of one part of an access.
   enum class Step : uint8_t { kDone, kAgain };
-  base::Task<PosixResult<uint64_t>> read_by_call(Ino ino, uint64_t offset,
-                                                 std::span<std::byte> into);
+  // A part of the buffers.
+  struct Range {
+    uint64_t offset = 0;
+    uint64_t bytes = 0;
+  };
+  base::Task<PosixResult<uint64_t>> read_by_call(Ino ino, uint64_t offset, ReadBuffers into,
+                                                 Range part);
   base::Task<PosixResult<Namespace::Written>> write_by_call(Ino ino, std::optional<uint64_t> offset,
-                                                            std::span<const std::byte> bytes,
+                                                            WriteBuffers from, Range part,
                                                             bool atomic);
   // The map that knows `offset`; nullptr: this file, or part of it, is accessed by calls.
   base::Task<PosixResult<CachedMapRef>> map_at(const Attributes& known, uint64_t offset);
@@ -110,15 +123,15 @@ class FileIo {
   base::Task<bool> open_servers(const CachedMap& map, const DataSessions& known);
   // All of it, which is allocated in `map`; kAgain: by another map.
   base::Task<PosixResult<Step>> read_mapped(Ino ino, CachedMapRef map, uint64_t offset,
-                                            std::span<std::byte> into);
+                                            ReadBuffers into, Range part);
   base::Task<PosixResult<Step>> write_mapped(Ino ino, CachedMapRef map, uint64_t offset,
-                                             std::span<const std::byte> bytes, DataSync sync);
+                                             WriteBuffers from, Range part, DataSync sync);
   // A write that begins at the end of the file as it is known, and is large: one-sided, into room
   // that is reserved; then the size grows. kAgain: it is to be made by a call, and nothing of it
   // arrives late.
   bool may_extend(const Attributes& known, uint64_t offset, uint64_t bytes) const;
-  base::Task<PosixResult<Step>> extend(Attributes& known, uint64_t offset,
-                                       std::span<const std::byte> bytes);
+  base::Task<PosixResult<Step>> extend(Attributes& known, uint64_t offset, WriteBuffers from,
+                                       Range part);
   // Nothing arrives any more of what was written by this map in sessions that are lost. An error:
   // a server cannot be reached.
   base::Task<PosixStatus> renew_sessions(CachedMapRef map);

@@ -18,18 +18,17 @@ constexpr uint64_t kMostExtension = 4 * kMaxMessageData;
 
 base::Task<PosixResult<Namespace::Written>> FileIo::write(Attributes known,
                                                           std::optional<uint64_t> offset,
-                                                          std::span<const std::byte> bytes,
-                                                          Way way) {
-  if (way.atomic && bytes.size() > kMaxMessageData) {
+                                                          WriteBuffers from, Way way) {
+  if (way.atomic && from.bytes() > kMaxMessageData) {
     co_return PosixError(EINVAL, "at most 1 MiB is written as a whole: write it in parts");
   }
   Namespace::Written all{known, offset.value_or(0)};
   uint64_t done = 0;
   unsigned stale = 0;
   bool extends = true;
-  while (done < bytes.size()) {
+  while (done < from.bytes()) {
     const uint64_t at = offset.value_or(0) + done;
-    std::span<const std::byte> part = bytes.subspan(done);
+    Range part{done, from.bytes() - done};
     PMSTORE_CO_TRY_STATUS(co_await check_known());
     CachedMapRef map;
     // A write takes the set-id bits away, which only the server can do with it.
@@ -39,13 +38,14 @@ base::Task<PosixResult<Namespace::Written>> FileIo::write(Attributes known,
     uint64_t mapped = 0;
     if (map != nullptr && (map->attributes.mode & kSetIdBits) != 0) map.reset();
     if (map != nullptr && at < map->attributes.size) {
-      const uint64_t below_size = std::min<uint64_t>(part.size(), map->attributes.size - at);
+      const uint64_t below_size = std::min<uint64_t>(part.bytes, map->attributes.size - at);
       mapped = map->allocated_from(at, below_size);
     }
     // A short beginning goes with the rest.
-    if (mapped == part.size() || mapped >= kMaxMessageData) {
+    if (mapped == part.bytes || mapped >= kMaxMessageData) {
+      part.bytes = mapped;
       PMSTORE_CO_TRY(const Step step,
-                     co_await write_mapped(known.ino, map, at, part.first(mapped), way.sync));
+                     co_await write_mapped(known.ino, map, at, from, part, way.sync));
       if (step == Step::kDone) {
         done += mapped;
       } else if (++stale == kMaxTries) {
@@ -54,27 +54,28 @@ base::Task<PosixResult<Namespace::Written>> FileIo::write(Attributes known,
       continue;
     }
     if (offset && !way.atomic && extends && stale < kMaxTries &&
-        may_extend(all.attributes, at, part.size())) {
-      const auto room = part.first(std::min(part.size(), kMostExtension));
-      PMSTORE_CO_TRY(const Step step, co_await extend(all.attributes, at, room));
+        may_extend(all.attributes, at, part.bytes)) {
+      const Range room{part.offset, std::min(part.bytes, kMostExtension)};
+      PMSTORE_CO_TRY(const Step step, co_await extend(all.attributes, at, from, room));
       if (step == Step::kDone) {
-        done += room.size();
+        done += room.bytes;
         continue;
       }
       extends = false;  // the rest by calls
       map.reset();
       maps_.forget(known.ino);  // a call gives it extents that a map does not know
     }
-    part = part.first(std::min(part.size(), kMaxMessageData));
+    part.bytes = std::min<uint64_t>(part.bytes, kMaxMessageData);
     std::optional<uint64_t> where;
     if (offset) where = at;
-    PMSTORE_CO_TRY(const auto written, co_await write_by_call(known.ino, where, part, way.atomic));
+    PMSTORE_CO_TRY(const auto written,
+                   co_await write_by_call(known.ino, where, from, part, way.atomic));
     // It has extents now that the map does not know.
-    if (map != nullptr && at < map->to && part.size() > mapped) maps_.forget(known.ino);
+    if (map != nullptr && at < map->to && part.bytes > mapped) maps_.forget(known.ino);
     if (way.atomic) maps_.forget(known.ino);
     if (!offset && done == 0) all.offset = written.offset;
     all.attributes = written.attributes;
-    done += part.size();
+    done += part.bytes;
     stale = 0;  // behind some progress the rest is tried without the server again
   }
   co_return all;
@@ -87,19 +88,21 @@ base::Task<PosixStatus> FileIo::check_known() {
 }
 
 base::Task<PosixResult<FileIo::Step>> FileIo::write_mapped(Ino ino, CachedMapRef map,
-                                                           uint64_t offset,
-                                                           std::span<const std::byte> bytes,
-                                                           DataSync sync) {
+                                                           uint64_t offset, WriteBuffers from,
+                                                           Range part, DataSync sync) {
   std::vector<WritePiece> pieces;
   std::vector<MapExtent> written;
-  for (auto at = map->extent_at(offset); !bytes.empty(); ++at) {
+  for (auto at = map->extent_at(offset); part.bytes > 0; ++at) {
     PMSTORE_CHECK(at != map->extents.end(), "the range is allocated");
-    const uint64_t in_extent = offset - at->file_offset;
-    const auto part = std::min<uint64_t>(bytes.size(), at->place.bytes - in_extent);
-    pieces.push_back({*at, in_extent, bytes.first(part)});
-    written.push_back({offset, {at->place.server, at->place.offset + in_extent, part}, 0});
-    bytes = bytes.subspan(part);
-    offset += part;
+    uint64_t in_extent = offset - at->file_offset;
+    const auto bytes = std::min(part.bytes, at->place.bytes - in_extent);
+    written.push_back({offset, {at->place.server, at->place.offset + in_extent, bytes}, 0});
+    from.each(part.offset, bytes, [&](std::span<const std::byte> piece) {
+      pieces.push_back({*at, in_extent, piece});
+      in_extent += piece.size();
+    });
+    part = {part.offset + bytes, part.bytes - bytes};
+    offset += bytes;
   }
   touch_later(ino);  // a part of it may be written even if this task is destroyed
   const auto outcome = co_await data_.write(map->sessions, ino, std::move(pieces), sync);
@@ -125,16 +128,16 @@ bool FileIo::may_extend(const Attributes& known, uint64_t offset, uint64_t bytes
 }
 
 base::Task<PosixResult<FileIo::Step>> FileIo::extend(Attributes& known, uint64_t offset,
-                                                     std::span<const std::byte> bytes) {
+                                                     WriteBuffers from, Range part) {
   const Ino ino = known.ino;
   uint64_t reservation = 0;
-  auto found = co_await ask_for({FilesMethod::kReserve, ino, offset, bytes.size()}, &reservation);
+  auto found = co_await ask_for({FilesMethod::kReserve, ino, offset, part.bytes}, &reservation);
   // It has another size by now, or there is room for smaller parts.
   const bool by_calls = !found && (found.number() == EINVAL || found.number() == ENOSPC);
   if (by_calls) co_return Step::kAgain;
   if (!found) co_return PosixError(found.error());
   CachedMapRef map = std::move(*found);
-  if (map == nullptr || map->allocated_from(offset, bytes.size()) < bytes.size()) {
+  if (map == nullptr || map->allocated_from(offset, part.bytes) < part.bytes) {
     co_return Step::kAgain;
   }
   for (const MapExtent& extent : map->extents) {
@@ -143,13 +146,13 @@ base::Task<PosixResult<FileIo::Step>> FileIo::extend(Attributes& known, uint64_t
   const bool all_was_told = untold(ino) == 0;
   // It is durable before the size is.
   PMSTORE_CO_TRY(const Step written,
-                 co_await write_mapped(ino, map, offset, bytes, DataSync::kAlways));
+                 co_await write_mapped(ino, map, offset, from, part, DataSync::kAlways));
   if (written == Step::kAgain) {
     PMSTORE_CO_TRY_STATUS(co_await renew_sessions(map));
     co_return Step::kAgain;
   }
   const uint64_t number = untold(ino);
-  const auto published = co_await publish(ino, reservation, offset + bytes.size());
+  const auto published = co_await publish(ino, reservation, offset + part.bytes);
   if (!published && published.number() == EAGAIN) {
     maps_.forget(ino);
     co_return Step::kAgain;
@@ -189,8 +192,16 @@ base::Task<PosixResult<Attributes>> FileIo::publish(Ino ino, uint64_t reservatio
 
 base::Task<PosixResult<Namespace::Written>> FileIo::write_by_call(Ino ino,
                                                                   std::optional<uint64_t> offset,
-                                                                  std::span<const std::byte> bytes,
+                                                                  WriteBuffers from, Range part,
                                                                   bool atomic) {
+  // A message has its data in one piece.
+  std::span<const std::byte> bytes;
+  std::vector<std::byte> joined;
+  from.each(part.offset, part.bytes, [&](std::span<const std::byte> piece) {
+    if (piece.size() == part.bytes) bytes = piece;
+    if (piece.size() < part.bytes) joined.insert(joined.end(), piece.begin(), piece.end());
+  });
+  if (!joined.empty()) bytes = joined;
   FilesCall request(FilesMethod::kWrite, true, sizeof(WireAttributes) + sizeof(WriteReply));
   WriteRequest asked;
   asked.ino = raw(ino);

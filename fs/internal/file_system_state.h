@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/random.h"
 #include "fs/embedded_files.h"
 #include "fs/file_system.h"
 #include "fs/internal/delegated_files.h"
@@ -24,6 +25,12 @@ namespace pmstore::fs {
 inline bool too_long(std::string_view name) { return name.size() > kMaxNameBytes; }
 // A call was repeated at a server that has forgotten the first try, and what it makes is there.
 PosixError work_in_doubt(const char* what);
+// NewFile::mark of a call: one of 4,000,000,000, and not 0.
+inline uint32_t draw_mark() {
+  uint32_t mark = 0;
+  while (mark == 0) mark = static_cast<uint32_t>(base::random_identity());
+  return mark;
+}
 
 struct FileSystem::State final : internal::FilesLink::Host,
                                  std::enable_shared_from_this<FileSystem::State> {
@@ -35,7 +42,7 @@ struct FileSystem::State final : internal::FilesLink::Host,
 
   base::Task<Status> connect();
   // What it gives is attributes, or nothing. Errors of FilesLink::call().
-  base::Task<PosixResult<Attributes>> ask_attributes(Call request, bool* in_doubt = nullptr);
+  base::Task<PosixResult<Attributes>> ask_attributes(Call request);
   base::Task<PosixStatus> ask(Call request, bool* in_doubt = nullptr);
   // kSetAttributes, once others have let go what they had cached of the file.
   base::Task<PosixResult<Attributes>> change(Call request, Ino ino);
@@ -58,7 +65,7 @@ struct FileSystem::State final : internal::FilesLink::Host,
     uint64_t now_ns = 0;                                           // the time at the server
     uint64_t ticket = 0;                                           // of the server that has it open
   };
-  base::Task<PosixResult<Opened>> ask_open(Call request, int flags, bool* in_doubt = nullptr);
+  base::Task<PosixResult<Opened>> ask_open(Call request, int flags);
   // Of a file that the server has just opened for this client.
   std::unique_ptr<File> opened_file(const Opened& opened, int flags);
   // No call waits for it.
@@ -87,7 +94,7 @@ struct FileSystem::State final : internal::FilesLink::Host,
   struct PendingOpen;
   class OpenWaiter;
   base::Task<void> finish_open(std::shared_ptr<PendingOpen> pending, Call request, int flags);
-  base::Task<PosixResult<Opened>> open_once(Call request, int flags, bool* in_doubt);
+  base::Task<PosixResult<Opened>> open_once(Call request, int flags);
   base::Task<PosixStatus> await_open(Ino ino, bool writes);
   void note_kept(Opened& opened, const OpenReply& reply, int flags);
 
@@ -130,6 +137,10 @@ struct File::State {
   // The open has ended for the program that caches: it reads, or closes.
   void use_cache();
   internal::FileIo::Way way_of(const WriteOptions& options) const;
+  // What pread() and pwrite() do, and their kin.
+  base::Task<PosixResult<uint64_t>> read(File& file, internal::ReadBuffers into, uint64_t offset);
+  base::Task<PosixResult<uint64_t>> write(internal::WriteBuffers from,
+                                          std::optional<uint64_t> offset, WriteOptions wanted);
   // FileIo::flush(), and EIO once for what was lost.
   base::Task<PosixStatus> flush();
 };

@@ -35,6 +35,7 @@ struct FilesRequest {
   uint64_t news_before = 0;         // the newest when it arrived
   std::span<const std::byte> body;  // behind the caller's groups
   size_t room = 0;                  // for what the method gives
+  uint32_t mark = 0;                // RequestHead::mark
 };
 
 class FilesCalls {

@@ -31,6 +31,7 @@ base::Task<PosixStatus> FilesCalls::make(const FilesRequest& request, Writer& re
   file.exclusive = asked.exclusive != 0;
   file.open_flags = asked.open_flags;
   file.target = target;
+  file.mark = request.mark;
   std::optional<OpenOwner> open_for;
   bool is_new = true;
   if (asked.open != 0) {

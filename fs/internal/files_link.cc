@@ -303,6 +303,7 @@ Result<std::span<const std::byte>> FilesLink::lay_out(const service::Link& on,
   head.confirmed = confirmed_;
   head.uid = request.caller.uid;
   head.gid = request.caller.gid;
+  head.mark = request.mark;
   head.groups = static_cast<uint16_t>(std::min(request.caller.groups.size(), kMaxGroups));
   writer.put(head);
   for (size_t i = 0; i < head.groups; ++i) writer.put(request.caller.groups[i]);

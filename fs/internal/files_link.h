@@ -44,6 +44,7 @@ struct FilesCall {
   std::vector<std::byte> body = {};      // the struct of the method, and names
   std::span<const std::byte> data = {};  // behind it; borrowed
   uint32_t reply_bytes = 0;              // the most that it gives, beside an error's message
+  uint32_t mark = 0;                     // NewFile::mark
   bool changes = false;                  // it has a number
   bool may_be_repeated_in_doubt = true;  // at a server that may have executed it before
   // It gives up what the server keeps for this client. Without an answer it is owed: the next

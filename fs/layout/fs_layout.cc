@@ -145,7 +145,8 @@ std::string encode(const Inode& inode) {
 }
 
 std::string encode(const Entry& entry) {
-  return bytes_of(EntryRecord{raw(entry.ino), entry.number, static_cast<uint8_t>(entry.type), {}});
+  return bytes_of(
+      EntryRecord{raw(entry.ino), entry.number, static_cast<uint8_t>(entry.type), {}, entry.mark});
 }
 
 std::string encode(const NumberedName& name) {
@@ -229,7 +230,7 @@ Result<Entry> decode_entry(std::string_view value) {
       record.ino == 0 || record.number == 0) {
     return damaged("a directory entry");
   }
-  return Entry{Ino{record.ino}, static_cast<FileType>(record.type), record.number};
+  return Entry{Ino{record.ino}, static_cast<FileType>(record.type), record.number, record.mark};
 }
 
 Result<NumberedName> decode_number(std::string_view value) {

@@ -86,9 +86,11 @@ struct EntryRecord {
   uint64_t ino;
   uint64_t number;
   uint8_t type;
-  uint8_t reserved[7];
+  uint8_t reserved[3];
+  uint32_t mark;  // of the call that has made the name; 0: none
 };
-static_assert(sizeof(EntryRecord) == 24 && offsetof(EntryRecord, type) == 16);
+static_assert(sizeof(EntryRecord) == 24 && offsetof(EntryRecord, type) == 16 &&
+              offsetof(EntryRecord, mark) == 20);
 
 struct NumberRecord {
   uint64_t ino;
@@ -148,6 +150,7 @@ struct Entry {
   Ino ino{};
   FileType type{};
   uint64_t number = 0;
+  uint32_t mark = 0;  // of the call that has made the name; 0: none
 };
 
 struct NumberedName {

@@ -1,5 +1,5 @@
 // usage: file URI PATH TEXT: writes a line to a file, makes it durable, appends it, reads both
-// back.
+// back into registered memory.
 #include <fcntl.h>
 
 #include <cstdio>
@@ -31,9 +31,15 @@ int write_and_read(Executor& executor, fs::FileSystem& files, const char* path,
     return failed("fsync", synced.error().to_string());
   }
   std::string got(2 * line.size(), '\0');
-  const auto read = executor.run((*file)->pread(std::as_writable_bytes(std::span(got)), 0));
-  if (!read) return failed("pread", read.error().to_string());
-  if (*read != got.size() || got != line + line) return failed("pread", "it reads " + got);
+  const auto into = std::as_writable_bytes(std::span(got));
+  const auto registered = executor.run(files.register_buffer(into));
+  if (!registered) return failed("register_buffer", registered.error().to_string());
+  const auto read =
+      executor.run((*file)->preadv({into.first(line.size()), into.subspan(line.size())}, 0));
+  if (!read) return failed("preadv", read.error().to_string());
+  if (*read != got.size() || got != line + line) return failed("preadv", "it reads " + got);
+  const auto forgotten = executor.run(files.forget_buffer(into));
+  if (!forgotten) return failed("forget_buffer", forgotten.error().to_string());
   const auto closed = executor.run((*file)->close());
   return closed ? 0 : failed("close", closed.error().to_string());
 }

@@ -57,6 +57,8 @@ class World {
   base::Executor& executor() { return files_.executor(); }
   std::unique_ptr<File> small;
   std::unique_ptr<File> large;
+  std::vector<std::byte> memory = std::vector<std::byte>(500'000);
+  bool registered = false;  // the memory
 
  private:
   bool is_empty() {
@@ -140,6 +142,39 @@ const Case kCases[] = {
      [](World& world) -> Task<void> {
        std::vector<std::byte> into(500'000);
        expect(co_await world.large->pread(into, 1000));
+     }},
+    {"File::preadv",
+     [](World& world) -> Task<void> {
+       std::vector<std::byte> into(500'000);
+       const std::vector<std::span<std::byte>> pieces{std::span(into).first(70'000),
+                                                      std::span(into).subspan(70'000)};
+       expect(co_await world.large->preadv(pieces, 1000));
+     }},
+    {"File::pwritev",
+     [](World& world) -> Task<void> {
+       const std::string text(4096, 'w');
+       const std::vector<std::span<const std::byte>> pieces{bytes_of(text), bytes_of(text)};
+       expect(co_await world.large->pwritev(pieces, 8192));
+     }},
+    {"FileSystem::register_buffer",
+     [](World& world) -> Task<void> {
+       std::vector<std::byte> memory(4096);
+       expect(co_await world.client().register_buffer(memory));
+       expect(co_await world.client().forget_buffer(memory));
+     }},
+    {"FileSystem::forget_buffer, beside a read",
+     [](World& world) -> Task<void> {
+       // A read that is under way when it is destroyed may still reach it: it is the world's.
+       const std::span<std::byte> memory(world.memory);
+       if (!world.registered) expect(co_await world.client().register_buffer(memory));
+       world.registered = true;
+       auto reads = world.large->pread(memory, 0);
+       reads.start();
+       auto forgets = world.client().forget_buffer(memory);
+       world.registered = false;
+       expect(co_await std::move(forgets));
+       while (!reads.done()) co_await world.executor().yield();
+       expect(reads.take());
      }},
     {"File::pwrite, mapped",
      [](World& world) -> Task<void> {

@@ -294,6 +294,103 @@ TEST_F(FilesReconnect, WhatWasNeverThereIsNeitherRenamedNorRemovedAtARestart) {
   world_.run(client->close());
 }
 
+// What makes a name, by inode and by path, under a name of its own in each turn.
+class FilesMakeInDoubt : public FilesReconnect {
+ protected:
+  enum class Kind { kDirectory, kDirectoryByPath, kFile, kFileByPath, kSymlink, kLink };
+  static constexpr Kind kKinds[] = {Kind::kDirectory,  Kind::kDirectoryByPath, Kind::kFile,
+                                    Kind::kFileByPath, Kind::kSymlink,         Kind::kLink};
+  // The errno; 0: it was made.
+  base::Task<int> make(FileSystem& client, Kind kind, std::string name) {
+    const Caller root;
+    NewFile file;
+    file.mode = 0400;
+    if (kind == Kind::kDirectoryByPath) {
+      co_return number_of(co_await client.make_directory("/" + name));
+    }
+    if (kind == Kind::kFile) {
+      co_return number_of(co_await client.create(root, kRootIno, name, file, O_RDWR));
+    }
+    if (kind == Kind::kFileByPath) {
+      const std::string path = "/" + name;
+      co_return number_of(co_await client.open(path, O_RDWR | O_CREAT | O_EXCL, 0400));
+    }
+    if (kind == Kind::kLink) {
+      co_return number_of(co_await client.link(root, target_, kRootIno, name));
+    }
+    file.type = kind == Kind::kDirectory ? FileType::kDirectory : FileType::kSymlink;
+    if (kind == Kind::kSymlink) file.target = "target";
+    co_return number_of(co_await client.make(root, kRootIno, name, file));
+  }
+  void restart() {
+    world_.crash();
+    world_.start();
+  }
+
+  Ino target_{};
+};
+
+TEST_F(FilesMakeInDoubt, WhatIsMadeAtARestartWasMadeByTheCall) {
+  FileSystemOptions with = world_.options();
+  with.caller = {1000, 1000, {}};
+  const auto root = world_.connect();
+  AttributeChange open_to_all;
+  open_to_all.set = AttributeChange::kMode;
+  open_to_all.mode = 0777;
+  ASSERT_TRUE(world_.run(root->set_attributes({}, kRootIno, open_to_all)));
+  const auto client = world_.connect(with);
+  target_ = world_.open(*root, "/target")->ino();
+  for (const Kind kind : kKinds) {
+    for (size_t turns = 0;; ++turns) {
+      const std::string name = std::to_string(static_cast<int>(kind)) + "-" + std::to_string(turns);
+      EXPECT_EQ(interrupt(make(*client, kind, name), turns, [&] { restart(); }), 0) << name;
+      EXPECT_TRUE(world_.run(root->lookup({}, kRootIno, name))) << name;
+      if (ended_before_) break;
+    }
+  }
+  world_.run(client->close());
+  world_.run(root->close());
+}
+
+TEST_F(FilesMakeInDoubt, WhatWasThereBeforeARestartIsAnothers) {
+  const auto client = world_.connect();
+  target_ = world_.open(*client, "/target")->ino();
+  for (const Kind kind : kKinds) {
+    const std::string name = std::to_string(static_cast<int>(kind));
+    ASSERT_EQ(world_.run(make(*client, kind, name)), 0);
+    for (size_t turns = 0;; ++turns) {
+      EXPECT_EQ(interrupt(make(*client, kind, name), turns, [&] { restart(); }), EEXIST) << name;
+      if (ended_before_) break;
+    }
+  }
+  world_.run(client->close());
+}
+
+TEST_F(FilesMakeInDoubt, OneOfTwoThatMakeANameAtARestartHasMadeIt) {
+  const auto client = world_.connect(), other = world_.connect();
+  target_ = world_.open(*client, "/target")->ino();
+  size_t of_the_other = 0, in_all = 0;
+  for (const Kind kind : kKinds) {
+    for (size_t turns = 0;; ++turns) {
+      const std::string name = std::to_string(static_cast<int>(kind)) + "-" + std::to_string(turns);
+      int others = 0;
+      const int mine = interrupt(make(*client, kind, name), turns, [&] {
+        restart();
+        others = world_.run(make(*other, kind, name));
+      });
+      EXPECT_EQ(std::min(mine, others), 0) << name;
+      EXPECT_EQ(std::max(mine, others), EEXIST) << name;
+      of_the_other += others == 0 ? 1 : 0;
+      ++in_all;
+      if (ended_before_) break;
+    }
+  }
+  EXPECT_GT(of_the_other, 0u);
+  EXPECT_LT(of_the_other, in_all);
+  world_.run(client->close());
+  world_.run(other->close());
+}
+
 TEST_F(FilesReconnect, SymlinkIsFollowedByACreateAtARestart) {
   const auto client = world_.connect();
   ASSERT_TRUE(world_.run(client->make_symlink("target", "/link")));

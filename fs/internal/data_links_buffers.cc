@@ -1,0 +1,56 @@
+// Of DataLinks: memory of the caller that is registered with the sessions.
+#include <cerrno>
+#include <utility>
+
+#include "base/check.h"
+#include "fs/internal/data_links.h"
+
+namespace pmstore::fs::internal {
+
+base::Task<PosixStatus> DataLinks::register_buffer(std::span<std::byte> memory) {
+  const auto behind = registered_.lower_bound(memory.data());
+  bool touches = behind != registered_.end() && behind->first < memory.data() + memory.size();
+  if (behind != registered_.begin()) {
+    const auto before = std::prev(behind);
+    touches |= before->first + before->second > memory.data();
+  }
+  if (memory.empty() || touches) {
+    co_return PosixError(EINVAL, "memory is registered once, and is not empty");
+  }
+  std::vector<FileData*> done;
+  for (const auto& [index, server] : servers_) {
+    if (server->data == nullptr) continue;
+    const Status registered = server->data->register_buffer(memory);
+    if (!registered) {
+      co_await forget_at(std::move(done), memory);
+      co_return PosixError(registered.error());
+    }
+    done.push_back(server->data.get());
+  }
+  registered_.emplace(memory.data(), memory.size());
+  co_return PosixStatus{};
+}
+
+base::Task<void> DataLinks::forget_buffer(std::span<std::byte> memory) {
+  const auto found = registered_.find(memory.data());
+  PMSTORE_CHECK(found != registered_.end() && found->second == memory.size(),
+                "memory is forgotten as it was registered");
+  registered_.erase(found);
+  std::vector<FileData*> servers;
+  for (const auto& [index, server] : servers_) {
+    if (server->data != nullptr) servers.push_back(server->data.get());
+  }
+  co_await forget_at(std::move(servers), memory);
+}
+
+// All of them have given it up before the first one is waited for: this task may be destroyed then.
+base::Task<void> DataLinks::forget_at(std::vector<FileData*> servers, std::span<std::byte> memory) {
+  std::vector<base::Task<void>> tasks;
+  for (FileData* const server : servers) {
+    tasks.push_back(server->forget_buffer(memory));
+    tasks.back().start();
+  }
+  for (FileData* const server : servers) co_await server->settled();
+}
+
+}  // namespace pmstore::fs::internal
