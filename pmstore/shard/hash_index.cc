@@ -290,6 +290,11 @@ void HashIndex::release_piece(uint64_t number) {
   release_pages(memory_of(number));
 }
 
+void HashIndex::keep_memory() {
+  if (!std::exchange(keeps_memory_, true))
+    join_pages(std::as_writable_bytes(std::span(buckets_, most_)));
+}
+
 // Before so many buckets are used at once. The last piece keeps small pages until it is full.
 void HashIndex::join_pieces(uint64_t count) {
   join_pages(

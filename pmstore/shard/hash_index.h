@@ -116,8 +116,9 @@ class HashIndex {
   // Calls `look` after each store of a split or a merge, for tests: a reader may see the table in
   // between.
   void watch_steps(std::function<void()> look) { look_ = std::move(look); }
-  // A device has pinned pages of the table: from here on none goes back to the system.
-  void keep_memory() { keeps_memory_ = true; }
+  // A device pins pages of the table: from here on none goes back to the system. Pinned pages are
+  // never joined, so those that come into use from here on are huge ones at once.
+  void keep_memory();
   // The memory of a piece, for clients to READ: it stays mapped as long as this index. Empty: no
   // bucket of it was ever in use.
   std::span<std::byte> piece(uint64_t number) const;
