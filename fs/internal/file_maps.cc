@@ -97,16 +97,18 @@ PosixResult<std::vector<Piece>> FileMaps::allocate_missing(const std::vector<Pie
 }
 
 Task<PosixStatus> FileMaps::give_some(Ino ino, uint64_t from, uint64_t to, uint64_t most_to,
-                                      uint64_t& reached, Given given) {
+                                      Step& step, Given given) {
   // One more, to see what follows the range.
   PMSTORE_CO_TRY(std::vector<Piece> there, co_await pieces(ino, from, most_to, kMostPieces));
   if (there.size() == kMostPieces) to = std::min(to, there.back().end());
   // Nothing grows into what is there.
   if (!there.empty() && there.back().end() > to) most_to = to;
   std::erase_if(there, [to](const Piece& piece) { return piece.file_offset >= to; });
+  step.lack = Lack::kUnits;
   PMSTORE_CO_TRY(const std::vector<Piece> made, allocate_missing(there, ino, from, to, most_to));
+  step.lack = Lack::kOther;
   // It stopped early when it had as many as one transaction takes.
-  reached = made.size() >= kMostPieces ? std::min(to, made.back().end()) : to;
+  step.reached = made.size() >= kMostPieces ? std::min(to, made.back().end()) : to;
   if (made.empty()) co_return PosixStatus();
   if (PosixStatus reserved = co_await core_.check_reserve(); !reserved) {
     give_back(made);
@@ -172,22 +174,21 @@ Task<PosixStatus> FileMaps::give_all(Ino ino, uint64_t from, uint64_t to, bool g
     growth = growth_of(inode.attributes.data_bytes);
   }
   while (core_.space().takers() == 0) {
-    const bool may_fit = co_await more_is_free(0, until_ns);
+    const bool may_fit = co_await more_is_free(Lack::kOther, until_ns);
     if (!may_fit) break;
   }
   while (from < to) {
     const uint64_t most_to = std::min(std::max(to, from + growth), kMaxFileBytes);
-    uint64_t reached = from;
-    const PosixStatus done = co_await give_some(ino, from, to, most_to, reached, given);
+    Step step{.reached = from};
+    const PosixStatus done = co_await give_some(ino, from, to, most_to, step, given);
     if (!done) {
       if (done.number() != ENOSPC) co_return done.error();
-      // Where a unit is free, it is the store that is full.
-      const bool may_fit = co_await more_is_free(kUnitBytes, until_ns);
+      const bool may_fit = co_await more_is_free(step.lack, until_ns);
       if (!may_fit) co_return done.error();
       continue;
     }
-    PMSTORE_CHECK(reached > from, "each step maps something, or finds it mapped");
-    from = reached;
+    PMSTORE_CHECK(step.reached > from, "each step maps something, or finds it mapped");
+    from = step.reached;
   }
   co_return PosixStatus();
 }
@@ -198,9 +199,9 @@ uint64_t FileMaps::patience_ends_ns() const {
 
 // The space grows if it can. What others have removed is free when it is clean, which takes a
 // moment.
-Task<bool> FileMaps::more_is_free(uint64_t wanted, uint64_t until_ns) {
+Task<bool> FileMaps::more_is_free(Lack lack, uint64_t until_ns) {
   constexpr uint64_t kWaitNs = 10'000'000;
-  if (core_.space().free_bytes() < wanted) {
+  if (lack == Lack::kUnits) {
     const Status grown = co_await core_.space().make_room();
     if (grown) co_return true;
   }
@@ -219,7 +220,7 @@ Task<PosixStatus> FileMaps::check_room(Ino ino, uint64_t from, uint64_t to) {
   }
   const uint64_t until_ns = patience_ends_ns();
   while (missing > core_.space().free_bytes()) {
-    const bool may_fit = co_await more_is_free(missing, until_ns);
+    const bool may_fit = co_await more_is_free(Lack::kUnits, until_ns);
     if (!may_fit && core_.space().takers_are_away()) {
       co_return PosixError(EIO, "a data server is away, and those that are there have no room");
     }

@@ -90,12 +90,18 @@ class FileMaps {
   void give_back(const std::vector<Piece>& pieces);
   // Until when a call that begins now waits for space.
   uint64_t patience_ends_ns() const;
-  // Where less than `wanted` is free, the space grows, if it can. False: nothing more will be free,
-  // or it takes too long.
-  base::Task<bool> more_is_free(uint64_t wanted, uint64_t until_ns);
+  // What stood in the way of a step that got no extents.
+  enum class Lack : uint8_t { kUnits, kOther };
+  struct Step {
+    uint64_t reached = 0;  // in the file
+    Lack lack = Lack::kOther;
+  };
+  // Where units are lacking, the space grows, if it can. False: nothing more will be free, or it
+  // takes too long.
+  base::Task<bool> more_is_free(Lack lack, uint64_t until_ns);
   base::Task<PosixStatus> give_all(Ino ino, uint64_t from, uint64_t to, bool grow, Given given);
   base::Task<PosixStatus> give_some(Ino ino, uint64_t from, uint64_t to, uint64_t most_to,
-                                    uint64_t& reached, Given given);
+                                    Step& step, Given given);
   base::Task<PosixStatus> take_in(NamespaceTransaction& transaction, Ino ino, uint64_t from,
                                   uint64_t to, const WithFirst& change, Taken& taken);
   // Of the extents that the next transaction of take() takes from, as they are in the map.

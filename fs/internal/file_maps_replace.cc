@@ -40,7 +40,7 @@ Task<PosixStatus> FileMaps::allocate_new(Ino ino, Replaced& replaced) {
       break;
     }
     if (made.number() != ENOSPC) co_return PosixError(made.error());
-    const bool may_fit = co_await more_is_free(kUnitBytes, until_ns);
+    const bool may_fit = co_await more_is_free(Lack::kUnits, until_ns);
     if (!may_fit) co_return PosixError(made.error());
   }
   PMSTORE_CHECK(replaced.made.front().file_offset == replaced.from &&

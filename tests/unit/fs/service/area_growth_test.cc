@@ -89,6 +89,29 @@ TEST_P(FilesAreaGrowth, WhatRemovedFilesHadIsThereForRecords) {
   }
 }
 
+// Some units are free, and fewer than the call needs.
+TEST_P(FilesAreaGrowth, ACallThatNeedsMoreThanIsLeftGetsASection) {
+  FileSystemOptions options = world_.options();
+  options.atomic_writes = true;
+  const auto client = world_.connect(options);
+  const auto all = world_.open(*client, "/all");
+  const auto fill_but_a_unit = [&](uint64_t from) {
+    const FileSystemUsage usage = world_.usage(*client);
+    const uint64_t bytes = usage.free_bytes - usage.growable_bytes - kUnitBytes;
+    ASSERT_TRUE(world_.run(all->allocate(AllocateMode::kExtend, from, bytes)));
+  };
+  ASSERT_NO_FATAL_FAILURE(fill_but_a_unit(0));
+  ASSERT_EQ(file_extents(), 1u);
+  const auto file = world_.open(*client, "/file");
+  world_.write(*file, 0, content(5 * kUnitBytes));
+  EXPECT_EQ(file_extents(), 2u);
+  ASSERT_NO_FATAL_FAILURE(fill_but_a_unit(16 * kMebibyte));
+  ASSERT_EQ(file_extents(), 2u);
+  world_.write(*file, 0, content(5 * kUnitBytes, 3));  // at other places
+  EXPECT_EQ(file_extents(), 3u);
+  EXPECT_EQ(world_.read(*file, 0, 5 * kUnitBytes), content(5 * kUnitBytes, 3));
+}
+
 TEST_P(FilesAreaGrowth, AFullPoolRefusesTheWriterAndOthersGoOn) {
   const auto client = world_.connect();
   const auto other = world_.connect();
