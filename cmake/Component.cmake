@@ -53,34 +53,12 @@ function(pmstore_compile_fast)
   endif()
 endfunction()
 
-# pmstore_unity(TARGET...): these targets of the calling folder are compiled eight sources at once
-# when the tree is built once. Sources of which there are mutants remain objects of their own, since
-# the mutants replace them one by one.
+# pmstore_unity(TARGET...): these targets are compiled eight sources at once when the tree is built
+# once. Mutants replace such objects whole: tests/crash/mutants/mutants.cmake.
 function(pmstore_unity)
-  if(NOT PMSTORE_FEWER_COMPILATIONS)
-    return()
+  if(PMSTORE_FEWER_COMPILATIONS)
+    set_target_properties(${ARGN} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
   endif()
-  set_target_properties(${ARGN} PROPERTIES UNITY_BUILD ON)
-  pmstore_mutated_sources(mutated)
-  foreach(source IN LISTS mutated)
-    cmake_path(IS_PREFIX CMAKE_CURRENT_SOURCE_DIR ${source} inside)
-    if(inside)
-      set_source_files_properties(${source} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-    endif()
-  endforeach()
-endfunction()
-
-# pmstore_mutated_sources(VARIABLE): the absolute paths of the sources that the mutants' lists name.
-function(pmstore_mutated_sources variable)
-  set(paths)
-  foreach(list IN ITEMS crash/mutants/mutants.txt mutants/files/file_mutants.txt
-      mutants/namespace/namespace_mutants.txt mutants/service_mutants.txt)
-    file(STRINGS ${PROJECT_SOURCE_DIR}/tests/${list} lines REGEX "^(file|barriers) ")
-    list(TRANSFORM lines REPLACE "^[a-z]+ ([^ ]+).*" "${PROJECT_SOURCE_DIR}/\\1")
-    list(APPEND paths ${lines})
-  endforeach()
-  list(REMOVE_DUPLICATES paths)
-  set(${variable} ${paths} PARENT_SCOPE)
 endfunction()
 
 # The target sanitized_tests builds the test programs of the kinds (the first folder under tests/)

@@ -1,10 +1,10 @@
-# pmstore_mutants(NAME LIST file SOURCES ... LIBRARIES ...): the program NAME, with the product
-# sources that LIST names, mutants built in. Their objects are linked before the libraries, so that
-# the linker never takes the sources' own objects from there. Headers that LIST names are for these
-# sources and SOURCES that are compiled here; so each source whose code a header's mutant is to
-# reach has mutants of its own.
+# pmstore_mutants(NAME LIST file SOURCES ... LIBRARIES ... [FAST]): the program NAME, with the
+# product sources that LIST names, mutants built in. Their objects are linked before the libraries,
+# so that the linker never takes the sources' own objects from there. Headers that LIST names are
+# for these sources and SOURCES that are compiled here; so each source whose code a header's mutant
+# is to reach has mutants of its own. FAST: all of it is optimized like the product.
 function(pmstore_mutants name)
-  cmake_parse_arguments(ARG "" "LIST" "SOURCES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "FAST" "LIST" "SOURCES;LIBRARIES" ${ARGN})
   set(list ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_LIST})
   set(generator ${PROJECT_SOURCE_DIR}/tests/crash/mutants/make_mutants.py)
   set(generated ${CMAKE_CURRENT_BINARY_DIR}/sources)
@@ -22,8 +22,62 @@ function(pmstore_mutants name)
   add_custom_command(OUTPUT ${sources} COMMAND ${make_mutants}
     DEPENDS ${originals} ${list} ${generator})
 
+  set(parts ${name})
+  if(PMSTORE_FEWER_COMPILATIONS OR CMAKE_UNITY_BUILD)
+    set(sources ${generated}/mutant_table.cc)
+    pmstore_mutant_objects(objects ${name} ${generated} ${paths})
+    list(APPEND parts ${objects})
+    list(TRANSFORM objects REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>")
+    list(APPEND sources ${objects})
+  endif()
   add_executable(${name} ${ARG_SOURCES} ${sources})
-  target_include_directories(${name} BEFORE PRIVATE ${generated})
-  target_link_libraries(${name} PRIVATE pmstore_mutant_runner ${ARG_LIBRARIES})
+  foreach(part IN LISTS parts)
+    target_include_directories(${part} BEFORE PRIVATE ${generated})
+    target_link_libraries(${part} PRIVATE pmstore_mutant_runner ${ARG_LIBRARIES})
+    if(ARG_FAST)
+      pmstore_precompile(${part} inner)
+    else()
+      target_compile_options(${part} PRIVATE $<$<CONFIG:Release>:-Og>)
+      pmstore_precompile(${part} tests)
+    endif()
+  endforeach()
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+endfunction()
+
+# pmstore_mutant_objects(RESULT NAME GENERATED PATH...): an object of a library that is compiled
+# eight sources at once holds mutated sources (PATH...) beside others. Each such object is compiled
+# again for the program NAME, from the same eight sources, with mutants: then the linker takes none
+# from the library. One object library for each folder.
+function(pmstore_mutant_objects result name generated)
+  set(objects)
+  foreach(component IN ITEMS base fabric persist service log pmstore fs)
+    get_target_property(sources pmstore_${component} SOURCES)
+    list(LENGTH sources count)
+    math(EXPR last "${count} - 1")
+    set(again)
+    foreach(first RANGE 0 ${last} 8)
+      list(SUBLIST sources ${first} 8 eight)
+      list(TRANSFORM eight PREPEND ${component}/)
+      set(mutated FALSE)
+      set(copies)
+      foreach(source IN LISTS eight)
+        if(source IN_LIST ARGN)
+          set(mutated TRUE)
+          list(APPEND copies ${generated}/${source})
+        else()
+          list(APPEND copies ${PROJECT_SOURCE_DIR}/${source})
+        endif()
+      endforeach()
+      if(mutated)
+        list(APPEND again ${copies})
+      endif()
+    endforeach()
+    if(again)
+      add_library(${name}_${component} OBJECT ${again})
+      set_target_properties(${name}_${component} PROPERTIES
+        UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+      list(APPEND objects ${name}_${component})
+    endif()
+  endforeach()
+  set(${result} ${objects} PARENT_SCOPE)
 endfunction()
