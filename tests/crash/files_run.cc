@@ -25,8 +25,8 @@ using fs::Ino;
 constexpr uint64_t kLogBytes = 64 << 10;
 constexpr uint64_t kRecordChunks = 14;
 constexpr uint64_t kFileBytes = FormatOptions::kLeastFileBytes;
-constexpr uint64_t kPoolBytes = persist::kPoolLayoutBytes + kLogBytes +
-                                kRecordChunks * internal::kChunkBytes + kFileBytes + 8192;
+constexpr uint64_t kFilesPoolBytes = persist::kPoolLayoutBytes + kLogBytes +
+                                     kRecordChunks * internal::kChunkBytes + kFileBytes + 8192;
 
 uint64_t digest_of(const std::string& content) {
   return base::checksum64(std::as_bytes(std::span(content.data(), content.size())), 1);
@@ -66,7 +66,7 @@ class FilesRun final : public RecordedRun {
       : RecordedRun(scenario, seed),
         domain_(domain),
         random_(seed),
-        region_(persist::round_up(kPoolBytes, 4096)) {
+        region_(persist::round_up(kFilesPoolBytes, 4096)) {
     pool_ = std::move(*persist::Pool::in_region(region_.bytes(), domain, true));
     FormatOptions options{.rings = 0, .identity = seed + 1, .log_bytes = 0};
     options.shard_log_bytes = kLogBytes;

@@ -51,6 +51,13 @@ uint64_t LocalAreas::free_bytes() const {
   return sum;
 }
 
+uint64_t LocalAreas::growable_bytes() const {
+  return servers_.front().drains ? 0 : servers_.front().space->growable_bytes();
+}
+base::Task<Status> LocalAreas::make_room() {
+  return servers_.front().drains ? DataSpace::make_room() : servers_.front().space->make_room();
+}
+
 Status LocalAreas::claim(const fs::AreaRange& range) {
   if (range.server >= servers_.size()) {
     return make_error(ErrorCode::kDamaged, "an extent of a data server that there is not");

@@ -1,5 +1,6 @@
 // LocalAreas: the DataSpace of several file areas in this process, as a namespace server has it of
-// several data servers: a server that is drained gets no new data.
+// several data servers: a server that is drained gets no new data. The first area grows, where its
+// space has something that makes it grow.
 //
 // Threads: one. Lifetimes: executor and the pools of the areas outlive it.
 #pragma once
@@ -31,6 +32,8 @@ class LocalAreas final : public fs::DataSpace {
   uint16_t taker(uint64_t number) const override;
   uint64_t total_bytes() const override;
   uint64_t free_bytes() const override;
+  uint64_t growable_bytes() const override;
+  base::Task<Status> make_room() override;
 
   Status claim(const fs::AreaRange& range) override;
   Result<fs::AreaRange> allocate(uint16_t server, uint64_t least, uint64_t most) override;

@@ -1,5 +1,6 @@
 #include "tests/crash/convert_run.h"
 #include "tests/crash/files_extend_run.h"
+#include "tests/crash/files_grow_run.h"
 #include "tests/crash/files_move_run.h"
 #include "tests/crash/files_run.h"
 #include "tests/crash/log_run.h"
@@ -240,6 +241,10 @@ std::vector<Scenario> files_scenarios() {
       {"files-extend-none", "the same by calls, in files",
        [](uint64_t seed) { return files_extend_run("files-extend-none", seed, Domain::kNone); },
        false},
+      {"files-grow", "file data takes sections of the pool and gives them back, ADR",
+       [](uint64_t seed) { return files_grow_run("files-grow", seed, Domain::kMemoryController); }},
+      {"files-grow-none", "the same in a file",
+       [](uint64_t seed) { return files_grow_run("files-grow-none", seed, Domain::kNone); }},
       {"files-move", "data of files is moved from a data server that is drained, ADR",
        [](uint64_t seed) { return files_move_run("files-move", seed, Domain::kMemoryController); }},
       {"files-move-none", "the same in files",
