@@ -15,21 +15,21 @@ class Sections(fs_test.Files):
         def sections():
             if self.listen:
                 return json.loads(self.run_program("pmstore", "stat", "--uri", self.uri,
-                                                   "--json").stdout)["files"]["sections"]
+                                                   "--json").stdout)["store"]["files"]["sections"]
             done = self.run_program("pmstore", "pool", "info", "--json", self.pool)
             return sum(each["extents"] for each in json.loads(done.stdout)["space"]
                        if each["kind"] == "file data")
 
         self.assertEqual(sections(), 1)
         usage = self.json("df")
-        free, growable = usage["free_bytes"], usage["growable_bytes"]
+        free = usage["free_bytes"]
+        self.assertGreater(usage["growable_bytes"], 16 << 20)
         self.assertIn(" of it still to be taken from the pool", self.good("df"))
         content = os.urandom(80 << 20)
         self.put("large", content)
-        self.assertLess(self.json("df")["growable_bytes"], growable)
         text = self.run_program("pmstore", "pool", "info", self.pool).stdout.decode()
-        more = r", and may take [\d.]+ MiB more" if self.listen else ""
-        self.assertRegex(text, r"for file data +[\d.]+ MiB in [2-9]\d* extents" + more + "\n")
+        more = r", and may take [\d.]+ MiB .* more" if self.listen else ""
+        self.assertRegex(text, r"for file data +[\d.]+ MiB .* in [2-9] extents" + more + "\n")
         self.assertEqual(self.fs("cat", "/large").stdout, content)
         self.assertGreater(sections(), 1)
         self.good("check")
@@ -83,7 +83,7 @@ class WithoutFileBytes(fs_test.Files):
         with open(config, "w", encoding="utf-8") as file:
             file.write('data-server = false\nfiles = true\nfile-limit = "6M"\n')
         self.serve("--config", config)
-        self.assertLess(self.json("df")["data_bytes"], 6 << 20)
+        self.assertLessEqual(self.json("df")["data_bytes"], 6 << 20)
         self.assertGreater(self.json("df")["data_bytes"], 3 << 20)
 
     def test_a_data_server_gives_no_room_and_has_no_limit(self):

@@ -145,7 +145,8 @@ int served_info(const std::string& path, const ServedAt& served, bool json) {
     nlohmann::ordered_json info = {{"path", json_bytes(path)}};
     info.update(report->value("pool", nlohmann::ordered_json::object()));
     info["space"] = space_of(info.value("extents", nlohmann::ordered_json::array()),
-                             report->value("files", nlohmann::ordered_json::object()));
+                             report->value(nlohmann::ordered_json::json_pointer("/store/files"),
+                                           nlohmann::ordered_json::object()));
     info["served"] = {{"pid", served.pid}, {"listen", served.listen}};
     if (json) {
       print_json(info);
