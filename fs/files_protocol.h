@@ -59,9 +59,9 @@ struct RequestHead {
   uint64_t confirmed = 0;
   uint32_t uid = 0;
   uint32_t gid = 0;
-  uint16_t groups = 0;  // uint32 each, behind this
-  uint16_t padding = 0;
-  uint32_t mark = 0;  // of a call that makes a name: NewFile::mark
+  uint16_t groups = 0;    // uint32 each, behind this
+  uint16_t repeated = 0;  // 1: NewFile::repeated
+  uint32_t mark = 0;      // of a call that makes a name: NewFile::mark
 };
 static_assert(sizeof(RequestHead) == 32);
 

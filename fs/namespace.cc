@@ -61,15 +61,17 @@ Task<PosixStatus> Namespace::access(const Caller& caller, Ino ino, int mask) {
 Task<PosixResult<Attributes>> Namespace::make(const Caller& caller, Ino parent,
                                               std::string_view name, const NewFile& file,
                                               std::optional<OpenOwner> open_for) {
-  MakeCall call{
-      {caller, parent, std::string(name), file.mark}, file, std::string(file.target), open_for};
+  MakeCall call{{caller, parent, std::string(name), file.mark, file.repeated},
+                file,
+                std::string(file.target),
+                open_for};
   call.file.target = {};
   return state_->own(state_->directories.make(std::move(call)));
 }
 
 Task<PosixResult<Attributes>> Namespace::link(const Caller& caller, Ino ino, Ino parent,
-                                              std::string_view name, uint32_t mark) {
-  NameCall call{caller, parent, std::string(name), mark};
+                                              std::string_view name, uint32_t mark, bool repeated) {
+  NameCall call{caller, parent, std::string(name), mark, repeated};
   return state_->own(state_->directories.link(std::move(call), ino));
 }
 

@@ -67,9 +67,11 @@ struct NewFile {
   bool exclusive = true;
   int open_flags = 0;
   std::string_view target = {};  // of a symlink
-  // Drawn by the caller for this call, and kept with the name. A repetition that finds a name with
-  // its mark has made it before: it gives that. 0: it has none.
+  // Drawn by the caller for this call, and kept with the name. 0: it has none.
   uint32_t mark = 0;
+  // An earlier try of the call may have happened. So a name that has its mark is its own, and is
+  // given. Of other calls 32 bits would now and then be the same by chance.
+  bool repeated = false;
 };
 
 enum class AllocateMode : uint8_t {
@@ -119,9 +121,10 @@ class Namespace {
   base::Task<PosixResult<Attributes>> make(const Caller& caller, Ino parent, std::string_view name,
                                            const NewFile& file,
                                            std::optional<OpenOwner> open_for = {});
-  // `mark`: as NewFile::mark.
+  // `mark` and `repeated` are as in NewFile.
   base::Task<PosixResult<Attributes>> link(const Caller& caller, Ino ino, Ino parent,
-                                           std::string_view name, uint32_t mark = 0);
+                                           std::string_view name, uint32_t mark = 0,
+                                           bool repeated = false);
   base::Task<PosixStatus> unlink(const Caller& caller, Ino parent, std::string_view name);
   base::Task<PosixStatus> remove_directory(const Caller& caller, Ino parent, std::string_view name);
   // Atomic. The ancestors of the target are in the read set when a directory moves: there is never

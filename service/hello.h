@@ -20,7 +20,7 @@
 namespace pmstore::service {
 
 inline constexpr uint32_t kMagic = 0x43565350;  // "PSVC"
-inline constexpr uint32_t kVersion = 12;        // above those of all hellos before
+inline constexpr uint32_t kVersion = 13;        // above those of all hellos before
 
 // Which service of a server a session is for. A new service takes the next number here.
 enum class ServiceId : uint16_t {

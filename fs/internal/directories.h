@@ -22,9 +22,10 @@ struct NameCall {
   Caller caller;
   Ino parent{};
   std::string name;
-  uint32_t mark = 0;  // NewFile::mark
+  uint32_t mark = 0;      // NewFile::mark
+  bool repeated = false;  // NewFile::repeated
   // The name is there by an earlier try of this call.
-  bool has_made(const Entry& there) const { return mark != 0 && there.mark == mark; }
+  bool has_made(const Entry& there) const { return repeated && mark != 0 && there.mark == mark; }
 };
 struct WalkCall {
   Caller caller;

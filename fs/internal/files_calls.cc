@@ -115,8 +115,8 @@ base::Task<PosixStatus> FilesCalls::link(const FilesRequest& request, Writer& re
   const auto asked = reader.get<LinkRequest>();
   const std::string name = name_in(reader, asked.name_bytes);
   if (!reader.complete()) co_return malformed();
-  const auto linked =
-      co_await names_.link(request.caller, Ino{asked.ino}, Ino{asked.parent}, name, request.mark);
+  const auto linked = co_await names_.link(request.caller, Ino{asked.ino}, Ino{asked.parent}, name,
+                                           request.mark, request.repeated);
   co_return put_attributes(linked, reply);
 }
 

@@ -36,6 +36,7 @@ struct FilesRequest {
   std::span<const std::byte> body;  // behind the caller's groups
   size_t room = 0;                  // for what the method gives
   uint32_t mark = 0;                // RequestHead::mark
+  bool repeated = false;            // RequestHead::repeated
 };
 
 class FilesCalls {

@@ -32,11 +32,12 @@ base::Task<PosixStatus> FilesCalls::make(const FilesRequest& request, Writer& re
   file.open_flags = asked.open_flags;
   file.target = target;
   file.mark = request.mark;
+  file.repeated = request.repeated;
   std::optional<OpenOwner> open_for;
   bool is_new = true;
   if (asked.open != 0) {
     open_for = request.owner;
-    if (!file.exclusive && in_grace()) {
+    if (in_grace()) {
       const auto there = co_await names_.lookup(request.caller, at.parent, at.name);
       is_new = !there && there.number() == ENOENT;
     }

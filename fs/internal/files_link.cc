@@ -295,7 +295,8 @@ base::Task<void> FilesLink::close() {
 // ---- requests ----
 
 Result<std::span<const std::byte>> FilesLink::lay_out(const service::Link& on,
-                                                      const FilesCall& request, uint64_t number) {
+                                                      const FilesCall& request, uint64_t number,
+                                                      bool doubt) {
   fabric::MessageWriter writer({message_.get(), message_bytes_});
   writer.put(on.prefix());
   RequestHead head;
@@ -303,6 +304,7 @@ Result<std::span<const std::byte>> FilesLink::lay_out(const service::Link& on,
   head.confirmed = confirmed_;
   head.uid = request.caller.uid;
   head.gid = request.caller.gid;
+  head.repeated = doubt ? 1 : 0;
   head.mark = request.mark;
   head.groups = static_cast<uint16_t>(std::min(request.caller.groups.size(), kMaxGroups));
   writer.put(head);
@@ -318,9 +320,9 @@ Result<std::span<const std::byte>> FilesLink::lay_out(const service::Link& on,
 }
 
 base::Task<Result<fabric::RpcReply>> FilesLink::send(service::Link& on, const FilesCall& request,
-                                                     uint64_t number) {
+                                                     uint64_t number, bool doubt) {
   const uint32_t room = sizeof(ReplyHead) + std::max(request.reply_bytes, kMessageBytes);
-  PMSTORE_CO_TRY(const auto message, lay_out(on, request, number));
+  PMSTORE_CO_TRY(const auto message, lay_out(on, request, number, doubt));
   ++calls_;
   untold_ = false;
   const uint64_t sent_ns = executor_.now_ns();
@@ -354,6 +356,7 @@ base::Task<PosixResult<FilesLink::Reply>> FilesLink::call(const FilesCall& reque
   Numbered numbered(*this, request.changes);
   const uint64_t give_up_ns = executor_.now_ns() + options_.reconnect_timeout_ns;
   std::optional<uint64_t> sent_by;  // the ticket under which it was sent last
+  bool doubt = false;               // it was sent under an earlier one, too
   const uint64_t begun_under = ticket();
   while (true) {
     if (!usable()) {
@@ -373,14 +376,21 @@ base::Task<PosixResult<FilesLink::Reply>> FilesLink::call(const FilesCall& reque
       continue;
     }
     const LinkRef on = link_;
-    const bool doubt = request.changes && sent_by && *sent_by != ticket();
+    doubt |= request.changes && sent_by && *sent_by != ticket();
     if (doubt && !request.may_be_repeated_in_doubt) {
       co_return left_in_doubt("the server has been started again meanwhile");
     }
     if (doubt && in_doubt != nullptr) *in_doubt = true;
     sent_by = ticket();
-    auto answered = co_await send(*on, request, numbered.number_now());
-    if (answered) co_return open_reply(on, std::move(*answered));
+    auto answered = co_await send(*on, request, numbered.number_now(), doubt);
+    if (answered) {
+      auto reply = open_reply(on, std::move(*answered));
+      // What makes a name looks for its mark only where it can look for the name.
+      const bool unlooked = doubt && request.mark != 0 && !reply && reply.number() != EEXIST &&
+                            reply.number() != kWalkFirst;
+      if (unlooked) co_return left_in_doubt(reply.error().to_string());
+      co_return std::move(reply);
+    }
     if (!lost_answer(answered.error())) co_return PosixError(answered.error());
     if (executor_.now_ns() >= give_up_ns) {
       if (request.gives_up && ticket() == begun_under) owe(request, numbered);

@@ -167,10 +167,11 @@ class FilesLink final : public service::Reconnector::Target {
   base::Task<Status> send_owed(service::Link& on);
   // One that gives up, and has got no answer from the server that it was begun at.
   void owe(const FilesCall& request, Numbered& numbered);
+  // `doubt`: a server that has stopped since, or has forgotten this client, may have executed it.
   base::Task<Result<fabric::RpcReply>> send(service::Link& on, const FilesCall& request,
-                                            uint64_t number);
+                                            uint64_t number, bool doubt = false);
   Result<std::span<const std::byte>> lay_out(const service::Link& on, const FilesCall& request,
-                                             uint64_t number);
+                                             uint64_t number, bool doubt);
   PosixResult<Reply> open_reply(LinkRef on, fabric::RpcReply reply);
   void note_news(uint64_t newest);
   base::Task<void> follow_news();

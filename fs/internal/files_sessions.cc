@@ -242,6 +242,7 @@ void FilesSessions::on_call(service::Session& session, fabric::RpcCall call, Bod
   mine.files->caches_until_ns = executor_.now_ns() + lease_ns();
   request.method = static_cast<FilesMethod>(call.method());
   request.mark = head->mark;
+  request.repeated = head->repeated != 0;
   request.owner = mine.files->owner;
   request.forgotten = &mine.files->forgotten;  // the handler keeps the client, and the session
   request.ended = &mine.ended;

@@ -45,7 +45,7 @@ TEST(HelloTest, AnotherReleaseIsToldInOneLine) {
   const auto newer = decode_hello(hello_of([](Hello& hello) { ++hello.version; }));
   ASSERT_EQ(newer.code(), ErrorCode::kVersionMismatch);
   EXPECT_EQ(newer.error().message,
-            "this server speaks protocol version 12; use a client of the same release");
+            "this server speaks protocol version 13; use a client of the same release");
   // The hellos of earlier releases had other magics.
   EXPECT_EQ(decode_hello(hello_of([](Hello& hello) { hello.magic = 0x504d5332; })).code(),
             ErrorCode::kVersionMismatch);
