@@ -75,6 +75,23 @@ TEST_F(Names, WrongCallsHaveTheErrnosOfPosix) {
   EXPECT_EQ(number(run(fs().read_link(f))), EINVAL);
 }
 
+TEST_F(Names, AMarkTellsItsCallOnlyWhereThatIsRepeated) {
+  NewFile file;
+  file.mark = 7;
+  const auto made = run(fs().make(root(), kRootIno, "f", file));
+  ASSERT_TRUE(made);
+  EXPECT_EQ(number(run(fs().make(root(), kRootIno, "f", file))), EEXIST) << "another's, by chance";
+  EXPECT_EQ(number(run(fs().link(root(), made->ino, kRootIno, "f", 7))), EEXIST);
+  file.repeated = true;
+  const auto again = run(fs().make(root(), kRootIno, "f", file));
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->ino, made->ino);
+  EXPECT_TRUE(run(fs().link(root(), made->ino, kRootIno, "f", 7, true)));
+  EXPECT_EQ(stat(made->ino).links, 1u);
+  file.mark = 8;
+  EXPECT_EQ(number(run(fs().make(root(), kRootIno, "f", file))), EEXIST);
+}
+
 TEST_F(Names, SymlinksKeepTheirTarget) {
   const std::string target(kMaxSymlinkBytes, 't');
   auto made = run(fs().make(root(), kRootIno, "s", {.type = FileType::kSymlink, .target = target}));
