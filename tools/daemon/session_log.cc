@@ -51,12 +51,20 @@ void SessionLog::on_ended(const SessionName& session, SessionEnd why) {
   log_.write(level, fmt::format("{} {}", name_text(session), reason(why)));
 }
 
+void SessionLog::on_warning(const std::string& what) {
+  summarize();
+  if (warnings_.allow()) log_.write(LogLevel::kWarning, what);
+}
+
 void SessionLog::summarize() {
   if (const uint64_t count = refusals_.take_suppressed(); count > 0) {
     log_.write(LogLevel::kWarning, fmt::format("{} more sessions were refused", count));
   }
   if (const uint64_t count = ends_.take_suppressed(); count > 0) {
     log_.write(LogLevel::kWarning, fmt::format("{} more sessions were fenced or lost", count));
+  }
+  if (const uint64_t count = warnings_.take_suppressed(); count > 0) {
+    log_.write(LogLevel::kWarning, fmt::format("{} more warnings of services", count));
   }
 }
 

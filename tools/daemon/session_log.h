@@ -1,6 +1,8 @@
-// SessionLog: writes a line into the daemon's log for sessions that are refused or end.
+// SessionLog: writes a line into the daemon's log for sessions that are refused or end, and for
+// what services warn of.
 //
-// At most kLines refusals and kLines ends in kPeriodNs; the next line says how many are missing.
+// At most kLines refusals, kLines ends and kLines warnings in kPeriodNs: a client may cause each of
+// them again and again. The next line says how many are missing.
 // Threads: the server's. Lifetimes: log and clock outlive it, it outlives the server.
 #pragma once
 
@@ -20,7 +22,8 @@ class SessionLog final : public SessionObserver {
       : log_(log),
         stop_(stop),
         refusals_(clock, kLines, kPeriodNs),
-        ends_(clock, kLines, kPeriodNs) {}
+        ends_(clock, kLines, kPeriodNs),
+        warnings_(clock, kLines, kPeriodNs) {}
 
   void on_session(const SessionName& session) override;
   void on_refused(const SessionName& session, const Error& why) override;
@@ -28,17 +31,20 @@ class SessionLog final : public SessionObserver {
   // The line about it is the daemon's last one.
   void on_failure(const Error&) override { stop_(); }
   void on_mended(const std::string& what) override { log_.write(LogLevel::kWarning, what); }
-  void on_warning(const std::string& what) override { log_.write(LogLevel::kWarning, what); }
+  void on_warning(const std::string& what) override;
   // Logs the number of omitted lines, if their period is over.
   void summarize();
   // When summarize() has something to say; LineLimit::kNever when no line was omitted.
-  uint64_t summary_due_ns() const { return std::min(refusals_.due_ns(), ends_.due_ns()); }
+  uint64_t summary_due_ns() const {
+    return std::min({refusals_.due_ns(), ends_.due_ns(), warnings_.due_ns()});
+  }
 
  private:
   DaemonLog& log_;
   void (*stop_)();
   LineLimit refusals_;
   LineLimit ends_;
+  LineLimit warnings_;
 };
 
 }  // namespace pmstore::tools

@@ -78,6 +78,21 @@ TEST_F(DaemonLogFile, RefusalsAreLimitedAndTheOthersCounted) {
   EXPECT_EQ(lines_with("refused: not you"), 11u);
 }
 
+TEST_F(DaemonLogFile, WarningsOfServicesAreLimitedAndTheOthersCounted) {
+  clock_.advance_to(1'000'000'000'000);
+  SessionLog sessions(log_, clock_, [] {});
+  EXPECT_EQ(sessions.summary_due_ns(), LineLimit::kNever);
+  for (int i = 0; i < 100; ++i) sessions.on_warning("clients cannot read the logs");
+  EXPECT_EQ(lines_with("clients cannot read the logs"), 10u);
+  const uint64_t due_ns = clock_.now_ns() + SessionLog::kPeriodNs;
+  EXPECT_EQ(sessions.summary_due_ns(), due_ns);
+  clock_.advance_to(due_ns);
+  sessions.summarize();
+  EXPECT_EQ(lines_with("90 more warnings of services"), 1u);
+  sessions.on_warning("clients cannot read the logs");
+  EXPECT_EQ(lines_with("clients cannot read the logs"), 11u);
+}
+
 TEST_F(DaemonLogFile, EndsInOrderAreForThoseWhoAskForThem) {
   SessionLog sessions(log_, clock_, [] {});
   sessions.on_ended({"store", 7, "tcp://h:1"}, SessionEnd::kGoodbye);
