@@ -197,6 +197,7 @@ base::Task<PosixResult<uint16_t>> DataServers::add_found(fabric::Uri uri) {
   const uint16_t index = is_recorded ? recorded->index : loaded.next_index;
   internal::RemoteAreaOptions with = area_options(index);
   with.area = identity;
+  PMSTORE_CO_TRY(const bool was_ours, co_await records_.has_secret_of(identity));
   const auto secret = co_await records_.secret_of(identity);
   if (!secret && secret.code() == ErrorCode::kFull) {
     co_return PosixError(ENOSPC,
@@ -218,15 +219,39 @@ base::Task<PosixResult<uint16_t>> DataServers::add_found(fabric::Uri uri) {
   entry.area = area->area();
   entry.bytes = area->bytes();
   entry.uri = uri.to_string();
+  PMSTORE_CO_TRY_STATUS(co_await take_in(std::move(entry), std::move(area), is_recorded, was_ours));
+  co_return index;
+}
+
+// One that was ours may have data of a record that is lost: then all of it is zeroed.
+base::Task<PosixStatus> DataServers::take_in(Entry entry, std::unique_ptr<RemoteArea> area,
+                                             bool is_recorded, bool was_ours) {
+  const uint16_t index = entry.index;
+  uint32_t given_up = 0;
+  if (was_ours) {  // a start before the end of this call zeroes all free space
+    PMSTORE_CO_TRY(given_up, co_await records_.exchange_given_up(internal::kSpaceIsUnclean));
+  }
   if (is_recorded) {
     PMSTORE_CO_TRY_STATUS(co_await records_.change(entry));
   } else {
     PMSTORE_CO_TRY_STATUS(co_await records_.add(entry));
   }
   area->keep_connected();
-  space_.add(entry.index, std::move(area), DataServerState::kInUse);
-  entries_[entry.index] = entry;
-  co_return entry.index;
+  space_.add(index, std::move(area), DataServerState::kInUse);
+  entries_[index] = std::move(entry);
+  if (!was_ours) co_return PosixStatus();
+  if (names_ == nullptr) co_return PosixError(EIO, "the server stops");
+  const Status noted = co_await names_->quarantine_free_of(index);
+  if (!noted) {
+    co_return PosixError(noted.code() == ErrorCode::kFull ? ENOSPC : EIO,
+                         fmt::format("data server {} is added, and gets no data: what it has is to "
+                                     "be zeroed, and that cannot be noted: {}; start this server "
+                                     "again",
+                                     index, noted.error().message));
+  }
+  // Else the next start zeroes once more.
+  (void)co_await records_.exchange_given_up(given_up);
+  co_return PosixStatus();
 }
 
 // ---- draining ----
@@ -310,8 +335,10 @@ base::Task<Status> DataServers::finish(uint16_t index) {
   PMSTORE_CO_TRY_STATUS(co_await record(std::move(entry)));
   const std::unique_ptr<RemoteArea> area = space_.remove(index);
   // One that is away keeps its record: this file system may add it again, no other one may.
-  (void)co_await area->give_up();
-  co_await area->close();
+  const Status released = co_await area->give_up();
+  co_await area->close();  // it comes there no more
+  // Without its secret it counts as new when it is added again: all of it is zero.
+  if (released) (void)co_await records_.forget_secret_of(area->area());
   co_return Status{};
 }
 

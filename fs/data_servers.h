@@ -74,6 +74,8 @@ class DataServers {
   void watch_fences(internal::RemoteArea& area);
   base::Task<Result<uint64_t>> identity_at(const fabric::Uri& uri);
   base::Task<PosixResult<uint16_t>> add_found(fabric::Uri uri);
+  base::Task<PosixStatus> take_in(Entry entry, std::unique_ptr<internal::RemoteArea> area,
+                                  bool is_recorded, bool was_ours);
   base::Task<Status> record(Entry entry);
   void start_draining(uint16_t index);
   base::Task<void> drain_all(uint16_t index);

@@ -25,6 +25,9 @@ namespace pmstore::fs {
 
 class DataSpace {
  public:
+  // A range in quarantine is free when all of it is zero, and writers wait for the first one.
+  static constexpr uint64_t kMostUncleanBytes = uint64_t{64} << 20;
+
   virtual ~DataSpace() = default;
 
   // Data servers; an index is never used again.
@@ -56,9 +59,9 @@ class DataSpace {
   // Between `least` and `most` contiguous bytes of this server, multiples of kUnitBytes; all zero.
   // Full: there are not `least` together.
   virtual Result<AreaRange> allocate(uint16_t server, uint64_t least, uint64_t most) = 0;
-  // At start, behind the last claim(): a free range of this server, at most kMaxExtentBytes, with
-  // whatever is in it. It is allocated from then on. nullopt: nothing is free there, or the server
-  // is gone.
+  // A free range of this server, at most kMostUncleanBytes, with whatever is in it: at start,
+  // behind the last claim(), or before any of it was given out. It is allocated from then on.
+  // nullopt: nothing is free there, or the server is gone.
   virtual std::optional<AreaRange> take_unclean(uint16_t server) = 0;
   // Of what allocate() gave; it was not written to, and no client was given a map with it.
   virtual void give_back(const AreaRange& range) = 0;

@@ -80,7 +80,8 @@ bool FileArea::is_in(const persist::Pool& pool) {
   });
 }
 
-FileArea::FileArea(persist::Pool& pool, const persist::Extent& first) : memory_(&pool.memory()) {
+FileArea::FileArea(persist::Pool& pool, const persist::Extent& first)
+    : pool_(&pool), memory_(&pool.memory()) {
   sections_.push_back({.extent = first});
 }
 

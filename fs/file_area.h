@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -90,6 +91,8 @@ class FileArea {
   // Behind the last unit by number.
   uint64_t end() const { return sections_.back().end(); }
   persist::Memory& memory() const { return *memory_; }
+  // As persist::Pool::next_data(): `place` is in memory().
+  std::optional<uint64_t> next_data(uint64_t place) const { return pool_->next_data(place); }
   // By number. The first one has begin() 0, and is there always.
   const std::vector<AreaSection>& sections() const { return sections_; }
   // Of the first section: of its first unit, in memory(); and all its units.
@@ -122,6 +125,7 @@ class FileArea {
   // From here on the header says that there may be later sections.
   Status announce_sections();
 
+  const persist::Pool* pool_;
   persist::Memory* memory_;
   std::vector<AreaSection> sections_;
   uint64_t next_unit_ = 0;  // numbers from it on were never used by this object

@@ -156,18 +156,36 @@ Result<AreaRange> LocalDataSpace::allocate(uint16_t server, uint64_t least, uint
 
 std::optional<AreaRange> LocalDataSpace::take_unclean(uint16_t server) {
   PMSTORE_CHECK(server == kServer, "its own units");
-  const auto run = allocator_.allocate(1, kMaxExtentBytes / kUnitBytes);
+  const auto run = allocator_.allocate(1, kMostUncleanBytes / kUnitBytes);
   if (!run) return std::nullopt;
   return AreaRange{kServer, run->first * kUnitBytes, run->units * kUnitBytes};
+}
+
+// Of a range in one section: the first byte at or behind `from` that may not be zero, range.bytes
+// where none is. To read a hole, or to write zeros to it, would take a block of the file.
+uint64_t LocalDataSpace::next_data(const AreaRange& range, uint64_t from) const {
+  if (from >= range.bytes) return range.bytes;
+  const uint64_t place = area_.memory().offset_of(at(range));
+  const auto data = area_.next_data(place + from);
+  if (!data || *data - place >= range.bytes) return range.bytes;
+  PMSTORE_CHECK(*data >= place + from, "data is looked for in one direction");
+  return *data - place;
 }
 
 // A look at a few lines of it: all of them would be as much work as zeroing.
 bool LocalDataSpace::looks_zero(const AreaRange& range) const {
   constexpr uint64_t kLooks = 64;
+  constexpr uint64_t kPageBytes = 4096;
   constexpr uint64_t kLineBytes = 64;
   const uint64_t lines = range.bytes / kLineBytes;
   const uint64_t step = std::max<uint64_t>(lines / kLooks, 1) * kLineBytes;
+  uint64_t page_end = 0;
   for (uint64_t done = 0; done < range.bytes; done += step) {
+    if (done >= page_end) {
+      done = next_data(range, done);
+      if (done == range.bytes) return true;
+      page_end = done - done % kPageBytes + kPageBytes;
+    }
     if (std::memcmp(at(range) + done, kZeros, kLineBytes) != 0) return false;
   }
   return true;
@@ -260,6 +278,8 @@ base::Task<Status> LocalDataSpace::zero(AreaRange range) {
     if (done > 0) co_await executor_.yield();
     const uint64_t end = std::min(done + kPartBytes, range.bytes);
     while (done < end) {
+      done = next_data(range, done);
+      if (done >= end) break;  // a hole is zero, durably
       const uint64_t piece = std::min<uint64_t>(kZeroBytes, end - done);
       memory.write(at(range) + done, kZeros, piece);
       done += piece;

@@ -118,6 +118,7 @@ class LocalDataSpace final : public DataSpace {
   bool is_inside(const AreaRange& range) const {
     return range.server == kServer && range.bytes > 0 && find(range.offset, range.bytes) != nullptr;
   }
+  uint64_t next_data(const AreaRange& range, uint64_t from) const;
   bool looks_zero(const AreaRange& range) const;
   // Requires that the range is inside and all of it is taken.
   void check_taken(const AreaRange& range) const;

@@ -6,6 +6,7 @@
 
 #include "fs/internal/namespace_state.h"
 #include "fs/internal/permissions.h"
+#include "fs/internal/space_claims.h"
 
 namespace pmstore::fs {
 
@@ -194,6 +195,15 @@ Task<PosixResult<FileSystemUsage>> Namespace::usage() {
 
 Task<PosixResult<uint64_t>> Namespace::move_off(uint16_t server) {
   return state_->own(state_->mover.move_all(server));
+}
+
+Task<Status> Namespace::quarantine_free_of(uint16_t server) {
+  return state_->own([](internal::NamespaceCore& core, uint16_t which) -> Task<Status> {
+    internal::SpaceClaims claims(core);
+    const Status done = co_await claims.quarantine_server(which);
+    core.queue.ask_for_scan();
+    co_return done;
+  }(state_->core, server));
 }
 
 }  // namespace pmstore::fs

@@ -205,6 +205,11 @@ class Namespace {
   // Moves what files have at this data server, which takes no new data, to the others; gives how
   // many extents it has found there. Old places wait in quarantine. ENOSPC; EIO.
   base::Task<PosixResult<uint64_t>> move_off(uint16_t server);
+  // All that is free at this data server goes into quarantine, durably: none of it was given out,
+  // and it may not be zero. It is taken before the first suspension, and goes there also when the
+  // caller is destroyed. On an error it is kept out of use until the next open(). Full; errors of
+  // the store.
+  base::Task<Status> quarantine_free_of(uint16_t server);
   uint64_t now_ns() const;  // of its clock
 
   // Files whose map has changed in a way that a cached map must not outlive: truncated, punched,

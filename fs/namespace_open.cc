@@ -1,4 +1,5 @@
 // Namespace::open(): an empty file system is made, or the one that is there is claimed.
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -18,9 +19,11 @@ Error error_of(PosixError error) {
 }
 
 uint32_t given_up_of(const NamespaceCore& core) {
-  return static_cast<uint32_t>(core.options().records_given_up);
+  return static_cast<uint32_t>(
+      std::min<uint64_t>(core.options().records_given_up, internal::kSpaceIsUnclean - 1));
 }
 
+// Where records were given up, the units of the area may have been another file system's.
 std::string first_super(const NamespaceCore& core, uint64_t identity) {
   return internal::encode(internal::SuperRecord{.magic = internal::kSuperMagic,
                                                 .version = internal::kFsVersion,
@@ -30,7 +33,7 @@ std::string first_super(const NamespaceCore& core, uint64_t identity) {
                                                 .created_ns = core.now_ns(),
                                                 .servers = 1,
                                                 .columns = 1,
-                                                .given_up = given_up_of(core)});
+                                                .given_up = 0});
 }
 
 std::string first_root(const NamespaceCore& core) {
@@ -81,7 +84,8 @@ Task<Status> start(NamespaceCore& core) {
   internal::SpaceClaims claims(core);
   PMSTORE_CO_TRY_STATUS(co_await claims.run());
   if (record.given_up == given_up_of(core) || core.space_is_unknown) co_return Status{};
-  co_return co_await claims.quarantine_free(given_up_of(core));
+  const bool was_left = record.given_up == internal::kSpaceIsUnclean;
+  co_return co_await claims.quarantine_free(given_up_of(core), was_left);
 }
 
 }  // namespace

@@ -201,7 +201,7 @@ std::optional<AreaRange> StripedDataSpace::take_unclean(uint16_t server) {
   if (server == kLocalServer) return local_.take_unclean(server);
   RemoteArea* const area = remote(server);
   if (area == nullptr) return std::nullopt;
-  const auto run = area->allocate(1, kMaxExtentBytes / kUnitBytes);
+  const auto run = area->allocate(1, kMostUncleanBytes / kUnitBytes);
   if (!run) return std::nullopt;
   return AreaRange{server, run->first * kUnitBytes, run->units * kUnitBytes};
 }

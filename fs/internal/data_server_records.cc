@@ -77,6 +77,32 @@ base::Task<Result<ClientSecret>> DataServerRecords::secret_of(uint64_t area) {
   co_return secret;
 }
 
+base::Task<Result<bool>> DataServerRecords::has_secret_of(uint64_t area) {
+  PMSTORE_CO_TRY(const TableId super_table, co_await table());
+  const auto found = co_await client_.get(super_table, owner_secret_key(area));
+  if (!found && found.code() != ErrorCode::kNotFound) co_return found.error();
+  co_return found.has_value();
+}
+
+base::Task<Status> DataServerRecords::forget_secret_of(uint64_t area) {
+  PMSTORE_CO_TRY(const TableId super_table, co_await table());
+  co_return co_await client_.erase(super_table, owner_secret_key(area));
+}
+
+base::Task<Result<uint32_t>> DataServerRecords::exchange_given_up(uint32_t given_up) {
+  PMSTORE_CO_TRY(const TableId super_table, co_await table());
+  uint32_t before = 0;
+  const auto body = [&](Transaction& transaction) -> base::Task<Status> {
+    PMSTORE_CO_TRY(const std::string value, co_await transaction.get(super_table, kSuperKey));
+    PMSTORE_CO_TRY(SuperRecord super, decode_super(value));
+    before = std::exchange(super.given_up, given_up);
+    transaction.put(super_table, kSuperKey, encode(super));
+    co_return Status{};
+  };
+  PMSTORE_CO_TRY_STATUS(co_await retry(client_, body));
+  co_return before;
+}
+
 base::Task<Status> DataServerRecords::change(DataServerEntry server) {
   PMSTORE_CO_TRY(const TableId super_table, co_await table());
   const auto body = [&](Transaction& transaction) -> base::Task<Status> {

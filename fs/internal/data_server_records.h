@@ -30,6 +30,12 @@ class DataServerRecords {
   // none. It is there before the area hears of it, so a crash loses no area. Full: the pool has no
   // room for it, and the message says what to do.
   base::Task<Result<ClientSecret>> secret_of(uint64_t area);
+  // Whether there is one: this file system owns the area, or may have owned it, with data in it.
+  base::Task<Result<bool>> has_secret_of(uint64_t area);
+  // Of an area that has no owner any more: all of it is zero. Durable on return.
+  base::Task<Status> forget_secret_of(uint64_t area);
+  // SuperRecord::given_up becomes this; gives what it was. Durable on return.
+  base::Task<Result<uint32_t>> exchange_given_up(uint32_t given_up);
   // Its record becomes this.
   base::Task<Status> change(DataServerEntry server);
 

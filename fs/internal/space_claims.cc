@@ -113,42 +113,51 @@ Task<Status> SpaceClaims::run() {
   co_return Status{};
 }
 
-Task<Status> SpaceClaims::quarantine(const std::vector<AreaRange>& ranges) {
-  if (ranges.empty()) co_return Status{};
+Task<Status> SpaceClaims::quarantine(std::span<const AreaRange> ranges) {
+  ReclaimQueue::Held held(core_.queue);
+  const uint64_t first = core_.next_freed_id;
+  core_.next_freed_id += ranges.size();
+  for (size_t i = 0; i < ranges.size(); ++i) held.hold(first + i);
   const auto body = [&](Transaction& transaction) -> Task<Status> {
-    uint64_t id = core_.next_freed_id;
-    for (const AreaRange& range : ranges) {
-      transaction.put(core_.tables.freed, freed_key(id++), encode(range));
+    for (size_t i = 0; i < ranges.size(); ++i) {
+      transaction.put(core_.tables.freed, freed_key(first + i), encode(ranges[i]));
     }
     co_return Status{};
   };
-  PMSTORE_CO_TRY_STATUS(co_await retry(core_.client(), body));
-  core_.next_freed_id += ranges.size();
+  const Status done = co_await retry(core_.client(), body);
+  if (!done) {  // some may be recorded nevertheless
+    held.keep();
+    co_return done.error();
+  }
   for (const AreaRange& range : ranges) core_.quarantined_bytes += range.bytes;
   co_return Status{};
 }
 
-Task<Status> SpaceClaims::quarantine_all_free() {
+Task<Status> SpaceClaims::quarantine_server(uint16_t server) {
   constexpr size_t kAtOnce = 64;
+  std::vector<AreaRange> ranges;
+  while (const auto range = core_.space().take_unclean(server)) ranges.push_back(*range);
+  for (size_t done = 0; done < ranges.size(); done += kAtOnce) {
+    const auto left = std::span(ranges).subspan(done);
+    PMSTORE_CO_TRY_STATUS(co_await quarantine(left.first(std::min(left.size(), kAtOnce))));
+  }
+  co_return Status{};
+}
+
+Task<Status> SpaceClaims::quarantine_all_free() {
   for (uint16_t server = 0; server < core_.space().servers(); ++server) {
-    std::vector<AreaRange> ranges;
-    while (const auto range = core_.space().take_unclean(server)) {
-      ranges.push_back(*range);
-      if (ranges.size() < kAtOnce) continue;
-      PMSTORE_CO_TRY_STATUS(co_await quarantine(ranges));
-      ranges.clear();
-    }
-    PMSTORE_CO_TRY_STATUS(co_await quarantine(ranges));
+    PMSTORE_CO_TRY_STATUS(co_await quarantine_server(server));
   }
   co_return Status{};
 }
 
 // Whatever a crash leaves undone of it is done by the next start: the number comes last.
-Task<Status> SpaceClaims::quarantine_free(uint32_t given_up) {
-  const Status done = given_up > 0 ? co_await quarantine_all_free() : Status{};
+Task<Status> SpaceClaims::quarantine_free(uint32_t given_up, bool was_left) {
+  Status done;
+  if (given_up > 0 || was_left) done = co_await quarantine_all_free();
   if (!done && done.code() == ErrorCode::kFull) {
     space_is_unknown(
-        "records were given up, and the pool has no room to note which space is to be zeroed: "
+        "free space may not be zero, and the pool has no room to note which is to be zeroed: "
         "remove records or files, and start again");
     co_return Status{};
   }
@@ -167,6 +176,10 @@ Task<Status> SpaceClaims::quarantine_free(uint32_t given_up) {
         fmt::format("{} records of the pool were given up; what they named may not be zero, so all "
                     "free space is zeroed before it is given out",
                     given_up));
+  } else if (was_left && core_.options().on_damage) {
+    core_.options().on_damage(
+        "a data server with old data was being added when the server stopped, so all free space is "
+        "zeroed before it is given out");
   }
   co_return Status{};
 }

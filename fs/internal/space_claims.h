@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,9 +27,12 @@ class SpaceClaims {
   base::Task<Status> run();
   // Behind run(), when so many records of the store were given up, and others before: what they
   // named counts as free, and is not zero. All that is free goes into quarantine, durably;
-  // on_damage hears a line. Where the pool has no room for that, no space is given out. Errors of
-  // the store.
-  base::Task<Status> quarantine_free(uint32_t given_up);
+  // on_damage hears a line. Where the pool has no room for that, no space is given out.
+  // `was_left`: the super record says kSpaceIsUnclean. Errors of the store.
+  base::Task<Status> quarantine_free(uint32_t given_up, bool was_left);
+  // All that is free at this server is taken before the first suspension, and goes into quarantine,
+  // durably. On an error none of it is given out before the next start. Errors of the store.
+  base::Task<Status> quarantine_server(uint16_t server);
   static constexpr uint64_t kMostLines = 16;
 
  private:
@@ -40,7 +44,7 @@ class SpaceClaims {
   void space_is_unknown(std::string line);
   void tell();
   base::Task<Status> quarantine_all_free();
-  base::Task<Status> quarantine(const std::vector<AreaRange>& ranges);
+  base::Task<Status> quarantine(std::span<const AreaRange> ranges);
 
   NamespaceCore& core_;
   uint64_t found_ = 0;

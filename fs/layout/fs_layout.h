@@ -43,6 +43,9 @@ inline constexpr std::string_view kSuperKey = "super";
 // Of SuperRecord::features. There were further data servers: maps name them.
 inline constexpr uint32_t kHasDataServers = 1;
 
+// Of SuperRecord::given_up.
+inline constexpr uint32_t kSpaceIsUnclean = UINT32_MAX;
+
 struct SuperRecord {
   uint64_t magic;
   uint32_t version;
@@ -53,6 +56,7 @@ struct SuperRecord {
   uint16_t servers;  // data servers that were ever added
   uint16_t columns;  // of new files
   // How many records the store's starts had given up when all free space was put into quarantine.
+  // kSpaceIsUnclean: some of it is still to be put there.
   uint32_t given_up;
 };
 static_assert(sizeof(SuperRecord) == 48 && offsetof(SuperRecord, identity) == 16 &&

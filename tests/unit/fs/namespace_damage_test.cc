@@ -258,6 +258,54 @@ TEST_F(Damage, FreeSpaceIsZeroedOnceForTheSameRecordsThatWereGivenUp) {
   EXPECT_GT(space_.cleans(), cleans);
 }
 
+TEST_F(Damage, SpaceThatWasNotNotedInTimeIsZeroedByTheNextStart) {
+  const TableId super_table = table(".fs.super");
+  internal::SuperRecord super =
+      *internal::decode_super(*run(client_->get(super_table, internal::kSuperKey)));
+  EXPECT_EQ(super.given_up, 0u);
+  super.given_up = internal::kSpaceIsUnclean;
+  ASSERT_TRUE(run(client_->put(super_table, internal::kSuperKey, internal::encode(super))));
+  std::ranges::fill(space_.bytes_of({0, 8 << 20, kUnitBytes}), std::byte{'o'});
+  restart();
+  EXPECT_TRUE(said("a data server with old data was being added"));
+  settle();
+  EXPECT_TRUE(space_.free_is_zero());
+  EXPECT_EQ(space_.used_bytes(), 0u);
+  lines_.clear();
+  restart();
+  EXPECT_TRUE(lines_.empty()) << ::testing::PrintToString(lines_);
+}
+
+TEST_F(Damage, QuarantineOfAServersSpaceGoesOnWithoutItsCaller) {
+  std::ranges::fill(space_.bytes_of({0, 8 << 20, kUnitBytes}), std::byte{'o'});
+  {
+    auto noting = fs().quarantine_free_of(0);
+    noting.start();
+    EXPECT_EQ(space_.used_bytes(), space_.total_bytes()) << "nothing of it is given out any more";
+  }
+  const Ino f = file("f");
+  EXPECT_EQ(write(f, 0, std::string(kBytes, 'x')), 0) << "it waits for room";
+  settle();
+  EXPECT_TRUE(space_.free_is_zero());
+  EXPECT_EQ(space_.used_bytes(), 2 * kUnitBytes);
+}
+
+class DamageBeforeTheFirstStart : public Damage {
+ protected:
+  void SetUp() override {
+    options_.records_given_up = 1;
+    std::ranges::fill(space_.bytes_of({0, 8 << 20, kUnitBytes}), std::byte{'o'});
+    Damage::SetUp();
+  }
+};
+
+TEST_F(DamageBeforeTheFirstStart, ANewFileSystemHasOldSpaceZeroed) {
+  settle();
+  EXPECT_GT(space_.cleans(), 0u);
+  EXPECT_TRUE(space_.free_is_zero());
+  EXPECT_EQ(space_.used_bytes(), 0u);
+}
+
 TEST_F(Damage, ACrashBetweenLeavesTheRestToTheNextStart) {
   const Ino f = file("f");
   EXPECT_EQ(write(f, 0, std::string(kBytes, 'x')), 0);

@@ -1,15 +1,18 @@
 #include "fs/local_data_space.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "tests/unit/fs/data/area_pool.h"
+#include "tests/unit/persist/scratch.h"
 
 namespace pmstore::fs {
 namespace {
@@ -238,6 +241,63 @@ TEST_P(LocalDataSpaceTest, WhoWaitsMayBeDestroyed) {
   for (int i = 0; i < 10; ++i) executor_.run_once();
   EXPECT_TRUE(run(space_->clean(range)));
   EXPECT_TRUE(is_zero(read(range)));
+}
+
+// ---- a file with holes ----
+
+class SparseSpaceTest : public testing::Test {
+ protected:
+  static constexpr uint64_t kAreaBytes = 200 << 20;
+  SparseSpaceTest() {
+    persist::PoolOpenOptions with;
+    with.assume_domain = persist::Domain::kMemoryController;
+    with.sparse = true;
+    const auto fill = [](persist::Pool& pool) -> Status {
+      PMSTORE_TRY_STATUS(pool.allocate_extent(persist::ExtentKind::kFileData, kAreaBytes));
+      return FileArea::format(pool, kTestIdentity);
+    };
+    pool_ = persist::Pool::create(path_, kAreaBytes + (32 << 20), with, false, fill).value();
+    space_.emplace(executor_, FileArea::open(*pool_).value());
+  }
+  uint64_t block_bytes() const {
+    struct stat found {};
+    EXPECT_EQ(::stat(path_.c_str(), &found), 0);
+    return static_cast<uint64_t>(found.st_blocks) * 512;
+  }
+
+  persist::Scratch scratch_;
+  std::string path_ = scratch_.path("pool");
+  std::unique_ptr<persist::Pool> pool_;
+  base::VirtualClock clock_;
+  base::Executor executor_{clock_};
+  std::optional<LocalDataSpace> space_;
+};
+
+TEST_F(SparseSpaceTest, CleaningTakesNoBlocksForHoles) {
+  const uint64_t all = space_->total_bytes();
+  const AreaRange first = space_->allocate(0, 100 << 20, 100 << 20).value();
+  const AreaRange written{0, first.offset + (70 << 20) + 12345, 3 * kUnitBytes};
+  const std::vector<std::byte> old(written.bytes, std::byte{'o'});
+  EXPECT_TRUE(executor_.run(space_->write(written, old)));
+  space_.emplace(executor_, FileArea::open(*pool_).value());
+  const uint64_t before = block_bytes();
+  std::vector<AreaRange> ranges;
+  while (const auto range = space_->take_unclean(0)) ranges.push_back(*range);
+  EXPECT_EQ(space_->free_bytes(), 0u);
+  for (const AreaRange& range : ranges) {
+    EXPECT_LE(range.bytes, DataSpace::kMostUncleanBytes) << "a part of it is free soon";
+    EXPECT_TRUE(executor_.run(space_->clean(range)));
+    space_->release(range);
+  }
+  EXPECT_EQ(space_->free_bytes(), all);
+  EXPECT_LE(block_bytes(), before + kUnitBytes);
+  const AreaRange again = space_->allocate(0, all, all).value();
+  std::vector<std::byte> bytes(written.bytes + 2 * kUnitBytes);
+  const AreaRange around{0, written.offset - kUnitBytes, bytes.size()};
+  EXPECT_TRUE(executor_.run(space_->read(around, bytes)));
+  EXPECT_EQ(again.bytes, all);
+  EXPECT_EQ(std::count(bytes.begin(), bytes.end(), std::byte{0}),
+            static_cast<ptrdiff_t>(bytes.size()));
 }
 
 using LocalDataSpaceDeathTest = LocalDataSpaceTest;

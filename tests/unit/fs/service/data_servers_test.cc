@@ -1,5 +1,7 @@
 // File data at several servers: striped, added, drained; servers that are away or start again.
 #include "fs/file_data_protocol.h"
+#include "fs/internal/data_server_records.h"
+#include "fs/layout/fs_layout.h"
 #include "pmstore/client.h"
 #include "tests/unit/fs/service/data_servers_fixture.h"
 
@@ -162,6 +164,54 @@ TEST_F(DataServersTest, ADrainedServerIsGoneAndItsDataElsewhere) {
   const auto added = run(client().add_data_server(pool.uri()));
   ASSERT_TRUE(added) << added.error().to_string();
   EXPECT_EQ(*added, 3);
+}
+
+// As where the start of the store has given up the record of the list.
+TEST_F(DataServersTest, AnAreaWhoseRecordIsLostIsZeroedWhenItIsAddedAgain) {
+  DataServerPool& pool = add();
+  drain(0);
+  {
+    const auto file = world_.open(client(), "/file");
+    world_.write(*file, 0, content(1'500'000));
+    ASSERT_TRUE(run(file->close()));
+  }
+  EXPECT_FALSE(pool.is_zero());
+  auto store = run(Client::connect(world_.executor(), world_.uri(), {})).value();
+  const auto table = run(store->open_table(".fs.super", false)).value();
+  ASSERT_TRUE(run(store->erase(table, internal::data_server_key(1))));
+  run(store->close());
+  store.reset();
+  client_.reset();
+  world_.crash();
+  world_.start();
+  const auto added = run(client().add_data_server(pool.uri()));
+  ASSERT_TRUE(added) << added.error().to_string();
+  EXPECT_EQ(*added, 2);
+  // What is left of it is durable.
+  client_.reset();
+  world_.crash();
+  world_.start();
+  world_.let_time_pass(4 * FilesWorld::kLeaseNs);
+  EXPECT_TRUE(pool.is_zero());
+  EXPECT_EQ(info(2).used_bytes, 0u);
+  const auto file = world_.open(client(), "/new");
+  world_.write(*file, 0, kMany);
+  EXPECT_EQ(world_.read(*file, 0, kMany.size()), kMany);
+  EXPECT_GT(extents_at(*file, 2), 0u);
+}
+
+TEST_F(DataServersTest, AnAreaWithoutOwnerIsNewWhenItIsAddedAgain) {
+  DataServerPool& pool = add();
+  const uint64_t area = info(1).area;
+  drain(1);
+  wait_until_gone(1);
+  auto store = run(Client::connect(world_.executor(), world_.uri(), {})).value();
+  internal::DataServerRecords records(*store);
+  EXPECT_FALSE(run(records.has_secret_of(area)).value());
+  ASSERT_TRUE(run(client().add_data_server(pool.uri())));
+  EXPECT_TRUE(run(records.has_secret_of(area)).value());
+  EXPECT_TRUE(pool.owner().key.is_somebody());
+  run(store->close());
 }
 
 TEST_F(DataServersTest, WritesWhileAServerIsDrainedAreNotLost) {
