@@ -150,7 +150,6 @@ TEST_F(IdleSlabs, AreNamedAgainWhenTheFileSystemDidNotTakeThem) {
   EXPECT_FALSE(release().empty());
 }
 
-// Slots of slabs that are leaving are free until the slab is.
 // Their slots are still in the list of free ones, and no other slot is.
 TEST_F(IdleSlabs, HandOutNoSlotOnceTheyAreLeaving) {
   erase(0, kRecords);
@@ -164,6 +163,7 @@ TEST_F(IdleSlabs, HandOutNoSlotOnceTheyAreLeaving) {
   expect_there(0, 1);
 }
 
+// Slots of slabs that are leaving are free until the slab is.
 TEST_F(IdleSlabs, MayBeNeededBetweenTwoSteps) {
   Random random(5);
   std::array<bool, kRecords> there;
