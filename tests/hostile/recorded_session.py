@@ -14,7 +14,7 @@ class Failed(Exception):
 def wait_for(one, what, seconds):
     waiting = select.poll()
     waiting.register(one, what)
-    waiting.poll(seconds * 1000)
+    return bool(waiting.poll(seconds * 1000))  # False: it has not come
 
 
 def id_bytes(text):
