@@ -164,8 +164,8 @@ class FileSystem {
   // one-sided reads and writes are from and into it, without a copy between. Worth it for memory
   // that is used again: what registers it pins it. It stays until forget_buffer(), or the end of
   // the FileSystem. EINVAL: empty, or it touches memory that is registered; EIO: the device refuses
-  // it, and nothing is registered. A data server that is first met later, and cannot register it,
-  // is not used: EIO of the access.
+  // it, and nothing is registered. With a data server that is first met later, and for which the
+  // device refuses it, accesses copy.
   base::Task<PosixStatus> register_buffer(std::span<std::byte> memory);
   // No access reaches the memory any more on return; accesses under way are waited for. EINVAL: it
   // was not registered so.

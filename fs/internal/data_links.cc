@@ -91,7 +91,7 @@ base::Task<Status> DataLinks::open_first(uint16_t index, Server& server) {
   }
   PMSTORE_CO_TRY(auto data, co_await open_at(*device, std::move(place)));
   for (const auto& [memory, bytes] : registered_) {
-    PMSTORE_CO_TRY_STATUS(data->register_buffer({memory, bytes}));
+    if (!data->register_buffer({memory, bytes})) server.refused.insert(memory);
   }
   server.data = std::move(data);
   co_return Status{};

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "base/executor.h"
@@ -56,8 +57,8 @@ class DataLinks {
   // Waits for accesses under way, at most until then. Empty: none may.
   base::Task<UnlandedWrites> unlanded(uint64_t until_ns);
   // Accesses from and into this memory are done without a copy, at the servers with a session and
-  // at those that come. Durability: none. EINVAL: empty, or it touches memory that is registered.
-  // EIO: the device refuses it; then nothing is registered.
+  // at those that come and do not refuse it. Durability: none. EINVAL: empty, or it touches memory
+  // that is registered. EIO: a present session refuses it; then nothing is registered.
   base::Task<PosixStatus> register_buffer(std::span<std::byte> memory);
   // As a whole.
   bool is_registered(std::span<std::byte> memory) const {
@@ -79,6 +80,7 @@ class DataLinks {
     base::WaitList opened;
     std::map<Ino, unsigned> writing;  // writes under way
     UnlandedFiles unlanded;           // of writes that have failed, or were given up
+    std::set<std::byte*> refused;     // of registered_; accesses copy
   };
   // A write under way.
   class Writing;
@@ -95,7 +97,7 @@ class DataLinks {
   base::Task<Result<Place>> place_of(uint16_t server);
   base::Task<Result<std::unique_ptr<FileData>>> open_at(fabric::Device& device, Place place);
   base::Task<Status> open_first(uint16_t index, Server& server);
-  base::Task<void> forget_at(std::vector<FileData*> servers, std::span<std::byte> memory);
+  base::Task<void> forget_at(std::vector<Server*> servers, std::span<std::byte> memory);
   static void name(UnlandedFiles& files, Ino ino);
   base::Task<void> look_at(Server& server, uint64_t until_ns, UnlandedFiles& into);
   template <typename Piece>

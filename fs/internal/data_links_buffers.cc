@@ -17,7 +17,7 @@ base::Task<PosixStatus> DataLinks::register_buffer(std::span<std::byte> memory) 
   if (memory.empty() || touches) {
     co_return PosixError(EINVAL, "memory is registered once, and is not empty");
   }
-  std::vector<FileData*> done;
+  std::vector<Server*> done;
   for (const auto& [index, server] : servers_) {
     if (server->data == nullptr) continue;
     const Status registered = server->data->register_buffer(memory);
@@ -25,7 +25,7 @@ base::Task<PosixStatus> DataLinks::register_buffer(std::span<std::byte> memory) 
       co_await forget_at(std::move(done), memory);
       co_return PosixError(registered.error());
     }
-    done.push_back(server->data.get());
+    done.push_back(server.get());
   }
   registered_.emplace(memory.data(), memory.size());
   co_return PosixStatus{};
@@ -36,21 +36,23 @@ base::Task<void> DataLinks::forget_buffer(std::span<std::byte> memory) {
   PMSTORE_CHECK(found != registered_.end() && found->second == memory.size(),
                 "memory is forgotten as it was registered");
   registered_.erase(found);
-  std::vector<FileData*> servers;
+  std::vector<Server*> servers;
   for (const auto& [index, server] : servers_) {
-    if (server->data != nullptr) servers.push_back(server->data.get());
+    if (server->data != nullptr) servers.push_back(server.get());
   }
   co_await forget_at(std::move(servers), memory);
 }
 
 // All of them have given it up before the first one is waited for: this task may be destroyed then.
-base::Task<void> DataLinks::forget_at(std::vector<FileData*> servers, std::span<std::byte> memory) {
+// Accesses that copy end in the memory too.
+base::Task<void> DataLinks::forget_at(std::vector<Server*> servers, std::span<std::byte> memory) {
   std::vector<base::Task<void>> tasks;
-  for (FileData* const server : servers) {
-    tasks.push_back(server->forget_buffer(memory));
+  for (Server* const server : servers) {
+    if (server->refused.erase(memory.data()) != 0) continue;
+    tasks.push_back(server->data->forget_buffer(memory));
     tasks.back().start();
   }
-  for (FileData* const server : servers) co_await server->settled();
+  for (Server* const server : servers) co_await server->data->settled();
 }
 
 }  // namespace pmstore::fs::internal

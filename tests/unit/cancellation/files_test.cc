@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/cancellation/cutter.h"
+#include "tests/unit/fs/service/counting_devices.h"
+#include "tests/unit/fs/service/data_server_pool.h"
 #include "tests/unit/fs/service/files_world.h"
 
 namespace pmstore::cancellation {
@@ -18,7 +20,11 @@ using fs::kRootIno;
 // A server, a client, and files that are there before each operation.
 class World {
  public:
-  World() { client_ = files_.connect(); }
+  World() {
+    fs::FileSystemOptions with = files_.options();
+    with.devices = &devices_;
+    client_ = files_.connect(with);
+  }
   ~World() {
     if (client_ != nullptr) files_.run(client_->close());
   }
@@ -31,6 +37,17 @@ class World {
     EXPECT_EQ(files_.read(*large, 0, 10), "LLLLLLLLLL");  // its map is known
     EXPECT_TRUE(files_.run(client_->make_directory("/dir")));
     EXPECT_TRUE(files_.run(client_->make_symlink("dir", "/link")));
+    settle(executor());
+  }
+  // Data of new files lies at two servers, and the client has a session with both.
+  void add_server() {
+    if (added_ != nullptr) return;
+    added_ = std::make_unique<fs::DataServerPool>(files_, "added");
+    expect_done(files_.run(client_->add_data_server(added_->uri())));
+    const auto file = files_.open(*client_, "/at both");
+    files_.write(*file, 0, std::string(2 << 20, 'b'));
+    EXPECT_EQ(files_.read(*file, 0, 2 << 20).size(), 2u << 20);
+    EXPECT_TRUE(files_.run(file->close()));
     settle(executor());
   }
   // Everything works, and everything goes.
@@ -58,7 +75,9 @@ class World {
   std::unique_ptr<File> small;
   std::unique_ptr<File> large;
   std::vector<std::byte> memory = std::vector<std::byte>(500'000);
+  std::vector<std::byte> more_memory = std::vector<std::byte>(4096);
   bool registered = false;  // the memory
+  fs::Registrations registrations;
 
  private:
   bool is_empty() {
@@ -73,14 +92,22 @@ class World {
     }
   }
 
+  template <typename T>
+  static void expect_done(const T& result) {
+    EXPECT_TRUE(result) << result.error().to_string();
+  }
+
+  fs::CountingDevices devices_{registrations};
   FilesWorld files_;
+  std::unique_ptr<fs::DataServerPool> added_;
   std::unique_ptr<FileSystem> client_;
 };
 
 struct Case {
   const char* name;
   Task<void> (*run)(World& world);
-  void (*check)(World& world) = nullptr;  // right after the destruction
+  void (*check)(World& world) = nullptr;    // right after the destruction
+  void (*prepare)(World& world) = nullptr;  // after World::prepare()
 };
 
 // What an operation is to give, unless it is destroyed.
@@ -158,10 +185,23 @@ const Case kCases[] = {
      }},
     {"FileSystem::register_buffer",
      [](World& world) -> Task<void> {
-       std::vector<std::byte> memory(4096);
-       expect(co_await world.client().register_buffer(memory));
-       expect(co_await world.client().forget_buffer(memory));
-     }},
+       // The second server refuses it, and the first one is read meanwhile.
+       auto reads = world.large->pread(world.memory, 0);
+       reads.start();
+       world.registrations.refused_after = 1;
+       const auto refused = co_await world.client().register_buffer(world.more_memory);
+       EXPECT_FALSE(refused);
+       EXPECT_EQ(world.registrations.at(world.more_memory.data()), 0u);
+       while (!reads.done()) co_await world.executor().yield();
+       expect(reads.take());
+     },
+     [](World& world) {
+       world.registrations.refused_after = -1;
+       const auto registered = world.files().run(world.client().register_buffer(world.more_memory));
+       EXPECT_TRUE(registered) << "it is registered with a server still";
+       EXPECT_TRUE(world.files().run(world.client().forget_buffer(world.more_memory)));
+     },
+     [](World& world) { world.add_server(); }},
     {"FileSystem::forget_buffer, beside a read",
      [](World& world) -> Task<void> {
        // A read that is under way when it is destroyed may still reach it: it is the world's.
@@ -247,6 +287,7 @@ TEST_P(FilesCancellation, LeavesNothingBehind) {
   Cutter cutter(world.executor());
   at_all_points([&](uint64_t point) {
     world.prepare();
+    if (tested->prepare != nullptr) tested->prepare(world);
     Cutter::End end;
     {
       const WeatherFaults faults(weather, 1);

@@ -1,60 +1,18 @@
 // Accesses of several buffers, and memory that is registered with the sessions.
-#include <map>
-
-#include "fabric/local/local_device.h"
+#include "fabric/local/fault_injection.h"
+#include "tests/unit/fs/service/counting_devices.h"
 #include "tests/unit/fs/service/data_servers_fixture.h"
 
 namespace pmstore::fs {
 namespace {
 
-// What devices have registered, and one that refuses to.
-struct Registrations {
-  std::map<const std::byte*, size_t> of;  // how often, by address
-  int refused_after = -1;                 // so many more succeed; -1: all do
-};
-
-class CountingDevice final : public fabric::Device {
+// Completions of clients come late, so their accesses are under way for a while.
+class LateCompletions final : public fabric::FaultInjector {
  public:
-  CountingDevice(std::unique_ptr<fabric::Device> device, Registrations& registrations)
-      : Device(device->executor()), device_(std::move(device)), registrations_(registrations) {}
-  Result<std::unique_ptr<fabric::MemoryRegion>> register_memory(std::span<std::byte> memory,
-                                                                fabric::Access access) override {
-    int& left = registrations_.refused_after;
-    if (left == 0) return make_error(ErrorCode::kIo, "a test wants it");
-    if (left > 0) --left;
-    ++registrations_.of[memory.data()];
-    return device_->register_memory(memory, access);
+  fabric::FaultDecision on_request(const fabric::FaultPoint& point) override {
+    if (!point.connector || point.request.op == fabric::OpCode::kWriteImmediate) return {};
+    return {fabric::Fault::kDelay, 20'000};
   }
-  base::Task<Result<std::unique_ptr<fabric::Connection>>> connect(
-      fabric::Uri uri, fabric::ConnectOptions options) override {
-    return device_->connect(std::move(uri), options);
-  }
-  Result<std::unique_ptr<fabric::Listener>> listen(const fabric::Uri& uri,
-                                                   fabric::Acceptor& acceptor) override {
-    return device_->listen(uri, acceptor);
-  }
-  base::Task<Result<std::unique_ptr<fabric::Connection>>> loopback() override {
-    return device_->loopback();
-  }
-  bool notices_dead_peers() const override { return device_->notices_dead_peers(); }
-
- private:
-  std::unique_ptr<fabric::Device> device_;
-  Registrations& registrations_;
-};
-
-class CountingDevices final : public fabric::DeviceOpener {
- public:
-  explicit CountingDevices(Registrations& registrations) : registrations_(registrations) {}
-  Result<std::unique_ptr<fabric::Device>> open(fabric::Scheme scheme,
-                                               base::Executor& executor) override {
-    PMSTORE_TRY(auto device, fabric::open_device(scheme, executor));
-    return std::unique_ptr<fabric::Device>(
-        std::make_unique<CountingDevice>(std::move(device), registrations_));
-  }
-
- private:
-  Registrations& registrations_;
 };
 
 class FilesBuffers : public DataServersTest {
@@ -89,6 +47,14 @@ class FilesBuffers : public DataServersTest {
     ASSERT_TRUE(read) << read.error().to_string();
     EXPECT_EQ(*read, text.size());
     EXPECT_EQ(got, text);
+  }
+
+  // Of a task that has been started.
+  template <typename T>
+  T end_of(base::Task<T>& task) {
+    for (int i = 0; i < 100 && !task.done(); ++i) world_.let_time_pass(20'000);
+    PMSTORE_CHECK(task.done(), "an access ends");
+    return task.take();
   }
 
   Registrations registrations_;
@@ -214,6 +180,58 @@ TEST_F(FilesBuffers, MemoryThatOneSessionRefusesIsRegisteredWithNone) {
   EXPECT_EQ(registrations_.of[bytes(memory).data()], 5u);
   EXPECT_TRUE(run(file->pwrite(bytes(memory), 7)));
   EXPECT_EQ(world_.read(*file, 7, 5000), memory);
+}
+
+TEST_F(FilesBuffers, NothingReachesMemoryThatWasForgotten) {
+  for (int i = 0; i < 2; ++i) add();
+  std::string memory = content(2 << 20);
+  const std::string text = memory;
+  const std::byte* const at = bytes(memory).data();
+  const auto file = world_.open(client(), "/file");
+  world_.write(*file, 0, text);
+  ASSERT_TRUE(run(client().register_buffer(bytes(memory))));
+  EXPECT_EQ(registrations_.at(at), 3u);
+  std::ranges::fill(memory, '?');
+  LateCompletions late;
+  const fabric::ScopedFaultInjector installed(late);
+  auto reads = file->pread(bytes(memory), 0);
+  reads.start();
+  EXPECT_FALSE(reads.done());
+  EXPECT_TRUE(run(client().forget_buffer(bytes(memory))));
+  EXPECT_EQ(registrations_.at(at), 0u) << "a device can reach it";
+  EXPECT_EQ(memory, text) << "the read was under way";
+  EXPECT_EQ(end_of(reads).value(), text.size());
+}
+
+TEST_F(FilesBuffers, AccessesCopyWhereALaterSessionRefusesTheMemory) {
+  for (int i = 0; i < 2; ++i) add();
+  std::string memory = content(2 << 20);
+  const std::string text = memory;
+  const std::byte* const at = bytes(memory).data();
+  const auto file = world_.open(client(), "/file");
+  ASSERT_TRUE(run(client().register_buffer(bytes(memory))));
+  registrations_.refused = at;
+  EXPECT_TRUE(run(file->pwrite(bytes(memory), 0)));
+  const unsigned connects = registrations_.connects;
+  std::ranges::fill(memory, '?');
+  EXPECT_EQ(run(file->pread(bytes(memory), 0)).value(), text.size());
+  EXPECT_EQ(memory, text);
+  EXPECT_EQ(registrations_.of[at], 0u);
+  EXPECT_EQ(registrations_.connects, connects) << "sessions stay";
+  // A copy ends before the memory is forgotten.
+  std::ranges::fill(memory, '?');
+  LateCompletions late;
+  const fabric::ScopedFaultInjector installed(late);
+  auto reads = file->pread(bytes(memory), 0);
+  reads.start();
+  EXPECT_FALSE(reads.done());
+  EXPECT_TRUE(run(client().forget_buffer(bytes(memory))));
+  EXPECT_EQ(memory, text);
+  EXPECT_EQ(end_of(reads).value(), text.size());
+  EXPECT_EQ(number_of(run(client().register_buffer(bytes(memory)))), EIO);
+  registrations_.refused = nullptr;
+  EXPECT_TRUE(run(client().register_buffer(bytes(memory))));
+  EXPECT_EQ(registrations_.at(at), 3u);
 }
 
 }  // namespace
