@@ -236,11 +236,11 @@ struct NamespaceFindings {
   static constexpr size_t kMaxLines = 1000;
 };
 // Every extent belongs to exactly one file or to quarantine; link counts; every inode is reachable
-// or an orphan; directory entries and their numbers agree; sizes. `area_bytes` of the pool's own
-// data server, 0: not known; of the others their records say it. With `repair`, mends what can be
-// mended, and `damage` has what is left: unreachable inodes go to /lost+found. Requires for a
-// repair that no Namespace is open.
-base::Task<Result<NamespaceFindings>> check_namespace(Client& client, uint64_t area_bytes,
-                                                      bool repair);
+// or an orphan; directory entries and their numbers agree; sizes. `sections` of the area of the
+// pool's own data server, by offset; none: not known. Of the others their records say it. With
+// `repair`, mends what can be mended, and `damage` has what is left: unreachable inodes go to
+// /lost+found. Requires for a repair that no Namespace is open.
+base::Task<Result<NamespaceFindings>> check_namespace(Client& client,
+                                                      std::vector<AreaRange> sections, bool repair);
 
 }  // namespace pmstore::fs

@@ -268,9 +268,10 @@ bool has_wrong_places(const std::vector<Finding>& findings) {
 }  // namespace
 
 // What is only a change under way is gone at another look, or its inode has changed between two.
-Task<Result<NamespaceFindings>> check_namespace(Client& client, uint64_t area_bytes, bool repair) {
+Task<Result<NamespaceFindings>> check_namespace(Client& client, std::vector<AreaRange> sections,
+                                                bool repair) {
   PMSTORE_CO_TRY(const NamespaceTables tables, co_await internal::open_tables(client, false));
-  auto survey = std::make_unique<NamespaceSurvey>(client, tables, area_bytes);
+  auto survey = std::make_unique<NamespaceSurvey>(client, tables, sections);
   PMSTORE_CO_TRY_STATUS(co_await survey->run());
   NamespaceFindings result;
   result.inodes = survey->inodes();
@@ -279,7 +280,7 @@ Task<Result<NamespaceFindings>> check_namespace(Client& client, uint64_t area_by
   FindingsJudge judge(client, tables);
   constexpr int kLooks = 4;
   for (int look = 0; look < kLooks && !survey->findings().empty(); ++look) {
-    auto next = std::make_unique<NamespaceSurvey>(client, tables, area_bytes);
+    auto next = std::make_unique<NamespaceSurvey>(client, tables, sections);
     PMSTORE_CO_TRY_STATUS(co_await next->run());
     PMSTORE_CO_TRY_STATUS(co_await judge.compare(*survey, *next));
     survey = std::move(next);
@@ -298,7 +299,7 @@ Task<Result<NamespaceFindings>> check_namespace(Client& client, uint64_t area_by
     }
     PMSTORE_CO_TRY_STATUS(co_await repair_all(client, tables, findings, result));
     if (result.repairs == before) break;
-    survey = std::make_unique<NamespaceSurvey>(client, tables, area_bytes);
+    survey = std::make_unique<NamespaceSurvey>(client, tables, sections);
     PMSTORE_CO_TRY_STATUS(co_await survey->run());
     findings = survey->findings();
     if (findings.size() < fewest) in_vain = -1;

@@ -1,6 +1,5 @@
 #include "fs/internal/findings_judge.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <set>
 #include <string_view>
@@ -58,12 +57,9 @@ std::optional<Finding> compared(Kind kind, const Inode& inode, uint64_t has) {
 }  // namespace
 
 void FindingsJudge::confirm(const Finding& finding) {
-  const auto is_same = [&](const Finding& known) {
-    return is_count(finding.kind) ? known.kind == finding.kind && known.ino == finding.ino
-                                  : known.line == finding.line;
-  };
-  if (std::any_of(confirmed_.begin(), confirmed_.end(), is_same)) return;
-  confirmed_.push_back(finding);
+  const bool is_new = is_count(finding.kind) ? counts_[finding.kind].insert(raw(finding.ino)).second
+                                             : lines_.insert(finding.line).second;
+  if (is_new) confirmed_.push_back(finding);
 }
 
 Task<PosixResult<FindingsJudge::Judged>> FindingsJudge::look(NamespaceTransaction& transaction,

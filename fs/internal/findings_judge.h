@@ -7,7 +7,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "base/result.h"
@@ -37,6 +40,9 @@ class FindingsJudge {
   Client& client_;
   const NamespaceTables& tables_;
   std::vector<Finding> confirmed_;
+  // What confirmed_ has: a count by kind and inode, anything else by its line.
+  std::map<Finding::Kind, std::unordered_set<uint64_t>> counts_;
+  std::unordered_set<std::string> lines_;
   uint64_t open_ = 0;
 };
 

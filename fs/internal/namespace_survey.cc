@@ -7,7 +7,7 @@
 #include <tuple>
 #include <utility>
 
-#include "fs/internal/data_server_records.h"
+#include "base/check.h"
 #include "fs/internal/table_records.h"
 
 namespace pmstore::fs::internal {
@@ -28,6 +28,12 @@ Finding wrong_count(Finding::Kind kind, Ino ino, uint64_t right, std::string lin
 }
 
 }  // namespace
+
+NamespaceSurvey::NamespaceSurvey(Client& client, const NamespaceTables& tables,
+                                 const std::vector<AreaRange>& sections)
+    : client_(client), tables_(tables) {
+  for (const AreaRange& section : sections) areas_.add(section);
+}
 
 Finding wrong_size(Ino directory, uint64_t counts, uint64_t has) {
   return wrong_count(
@@ -373,41 +379,45 @@ bool NamespaceSurvey::judge_place(const Place& place) {
     add_wrong_place(owner + what, place.ino, is_freed ? tables_.freed : tables_.maps,
                     is_freed ? freed_key(place.key) : map_key(place.ino, place.key));
   };
-  uint64_t area_bytes = area_bytes_;
-  if (place.range.server != 0) {
-    const auto found = other_bytes_.find(place.range.server);
-    if (found == other_bytes_.end()) {
-      add_wrong(fmt::format(" is at data server {}, which is not in the list", place.range.server));
-      return false;
-    }
-    area_bytes = found->second;
+  const AreaRange& range = place.range;
+  // Its data is there, and the list may be mended.
+  if (lost_servers_.contains(range.server)) return false;
+  // The sections are not known.
+  if (range.server == 0 && !areas_.knows(0)) return true;
+  if (!areas_.knows(range.server)) {
+    add_wrong(fmt::format(" is at data server {}, which was never in the list", range.server));
+    return false;
   }
-  const uint64_t end = place.range.offset + place.range.bytes;
-  if (area_bytes == 0 || end <= area_bytes) return true;
-  add_wrong(fmt::format(" ends at {}, outside of its area", end));
+  if (areas_.has(range)) return true;
+  add_wrong(fmt::format(" is from {} to {}, outside of its area", range.offset,
+                        range.offset + range.bytes));
   return false;
 }
 
 std::vector<AreaRange> NamespaceSurvey::unnamed() const {
-  std::map<uint16_t, uint64_t> areas = other_bytes_;
-  areas[0] = area_bytes_;
   std::vector<AreaRange> ranges;
-  for (const auto& [server, bytes] : areas) {
-    uint64_t at = 0;
-    const auto add_up_to = [&, server = server](uint64_t end) {
-      while (at < end) {
-        const uint64_t part = std::min(end - at, kMaxExtentBytes);
-        ranges.push_back({server, at, part});
-        at += part;
-      }
-    };
-    for (const Place& place : places_) {  // in order: judge_places() has sorted them
-      const uint64_t end = place.range.offset + place.range.bytes;
-      if (place.range.server != server || end > bytes) continue;
-      add_up_to(place.range.offset);
-      at = std::max(at, end);
+  const auto add_between = [&](uint16_t server, uint64_t at, uint64_t end) {
+    while (at < end) {
+      const uint64_t part = std::min(end - at, kMaxExtentBytes);
+      PMSTORE_CHECK(areas_.has({server, at, part}), "quarantine names units that there are");
+      ranges.push_back({server, at, part});
+      at += part;
     }
-    add_up_to(bytes);
+  };
+  auto place = places_.begin();  // in order: judge_places() has sorted them
+  for (const auto& [server, sections] : areas_.by_server()) {
+    for (const AreaRange& section : sections) {
+      uint64_t at = section.offset;
+      const uint64_t end = section.offset + section.bytes;
+      for (; place != places_.end(); ++place) {
+        const AreaRange& range = place->range;
+        if (std::pair(range.server, range.offset) >= std::pair(server, end)) break;
+        if (!areas_.has(range)) continue;
+        add_between(server, at, range.offset);
+        at = std::max(at, range.offset + range.bytes);
+      }
+      add_between(server, at, end);
+    }
   }
   return ranges;
 }
@@ -431,13 +441,30 @@ Task<Status> NamespaceSurvey::look_up_areas() {
   const auto listed = co_await records.load();
   if (!listed && listed.code() != ErrorCode::kDamaged) co_return listed.error();
   if (!listed) add_damaged(listed.error());
-  areas_are_known_ = listed && area_bytes_ > 0;
-  for (size_t i = 0; listed && i < listed->servers.size(); ++i) {
-    const DataServerEntry& server = listed->servers[i];
+  if (!listed) co_return Status{};
+  for (const DataServerEntry& server : listed->servers) {
     const bool has_data = server.index != 0 && server.state != DataServerState::kGone;
-    if (has_data) other_bytes_[server.index] = server.bytes;
+    if (has_data) areas_.add({server.index, 0, server.bytes});
   }
+  look_for_lost_servers(*listed);
+  // Without a super record the list does not say which servers it has had.
+  areas_are_known_ = listed->identity != 0 && areas_.knows(0) && lost_servers_.empty();
   co_return Status{};
+}
+
+// The record of a server that is gone stays in the list.
+void NamespaceSurvey::look_for_lost_servers(const DataServerRecords::Loaded& listed) {
+  std::set<uint16_t> there;
+  for (const DataServerEntry& server : listed.servers) there.insert(server.index);
+  for (uint16_t index = 1; index < listed.next_index; ++index) {
+    if (there.contains(index)) continue;
+    lost_servers_.insert(index);
+    add(Kind::kOther,
+        fmt::format("the record of data server {} is lost, and its files keep what they have "
+                    "there: restore the pool from a backup; until then no wrong record of maps and "
+                    "quarantine is removed",
+                    index));
+  }
 }
 
 Task<Status> NamespaceSurvey::run() {

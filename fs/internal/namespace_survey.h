@@ -19,6 +19,8 @@
 
 #include "base/result.h"
 #include "base/task.h"
+#include "fs/internal/area_sections.h"
+#include "fs/internal/data_server_records.h"
 #include "fs/internal/namespace_tables.h"
 #include "fs/layout/fs_layout.h"
 #include "pmstore/client.h"
@@ -65,8 +67,9 @@ Finding wrong_xattr_bytes(Ino ino, uint64_t counts, uint64_t has);
 
 class NamespaceSurvey {
  public:
-  NamespaceSurvey(Client& client, const NamespaceTables& tables, uint64_t area_bytes)
-      : client_(client), tables_(tables), area_bytes_(area_bytes) {}
+  // `sections` of server 0, by offset; none: not known.
+  NamespaceSurvey(Client& client, const NamespaceTables& tables,
+                  const std::vector<AreaRange>& sections);
 
   base::Task<Status> run();
   const std::vector<Finding>& findings() const { return findings_; }
@@ -75,7 +78,7 @@ class NamespaceSurvey {
   uint64_t extents() const { return extents_; }
   // Of an inode's record; 0: it was not there.
   uint64_t fingerprint(Ino ino) const;
-  // What of all areas no record names that is right; of server 0 only where `area_bytes` was given.
+  // What of all areas no record names that is right; of server 0 only where its sections are known.
   std::vector<AreaRange> unnamed() const;
 
  private:
@@ -109,6 +112,7 @@ class NamespaceSurvey {
   using Numbers = std::map<std::pair<uint64_t, uint64_t>, std::pair<Ino, std::string>>;
 
   base::Task<Status> look_up_areas();
+  void look_for_lost_servers(const DataServerRecords::Loaded& listed);
   base::Task<Status> see_all(TableId table, std::string_view name,
                              std::function<void(const RecordRef&)> see);
   void see_inode(const RecordRef& record);
@@ -124,7 +128,7 @@ class NamespaceSurvey {
   void judge_directory(Ino ino, const Seen& seen);
   void judge_reachable();
   void judge_places();
-  // Whether it is inside of its area.
+  // Whether it is inside of a section of its area.
   bool judge_place(const Place& place);
   void add_wrong_place(std::string line, Ino ino, TableId table, std::string key);
   void judge_shared(const Place& first, const Place& second);
@@ -137,10 +141,10 @@ class NamespaceSurvey {
 
   Client& client_;
   const NamespaceTables& tables_;
-  const uint64_t area_bytes_;                 // of server 0; 0: not known
-  std::map<uint16_t, uint64_t> other_bytes_;  // of the other servers, by index
-  bool areas_are_known_ = false;              // all of them
-  bool records_are_legible_ = true;           // of the tables that name units
+  AreaSections areas_;               // of the servers that are known
+  std::set<uint16_t> lost_servers_;  // the list has had them, and has them no more
+  bool areas_are_known_ = false;     // all of them
+  bool records_are_legible_ = true;  // of the tables that name units
   std::unordered_map<uint64_t, Seen> inodes_;
   std::vector<Place> places_;
   Piece last_piece_;

@@ -50,6 +50,35 @@ class SectionsOverShm(Sections):
     listen = f"shm://pmstore-fs-space-{os.getpid()}"
 
 
+class RepairedSections(fs_test.Files):
+    """The pool is opened by each command."""
+
+    def sections(self):
+        done = self.run_program("pmstore", "pool", "info", "--json", self.pool)
+        return sum(each["extents"] for each in json.loads(done.stdout)["space"]
+                   if each["kind"] == "file data")
+
+    def test_a_repair_loses_no_space_of_any_section(self):
+        content = os.urandom(80 << 20)
+        self.put("large", content)
+        self.put("bad", b"x" * 100_000)
+        self.assertGreater(self.sections(), 1)
+        # Column and file offset, as docs/files.md has it.
+        key = self.json("stat", "bad")["files"][0]["inode"].to_bytes(8, "big") + bytes(10)
+        line = "".join(f"\\x{byte:02x}" for byte in key) + "\tshort\n"
+        done = self.run_program("pmstore", "kv", "load", "--table", ".fs.maps",
+                                stdin=line.encode())
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(self.good("check", "--repair"), "(?m)^sound: ")
+        self.assertRegex(self.good("check"), "^sound: ")
+        self.assertEqual(self.fs("cat", "/large").stdout, content)
+        self.good("rm", "/large", "/bad")
+        deadline = time.monotonic() + fs_test.PATIENCE
+        while self.sections() > 1 and time.monotonic() < deadline:
+            self.good("df")  # a start and a stop
+        self.assertEqual(self.sections(), 1)
+
+
 class WithoutFileBytes(fs_test.Files):
     listen = "tcp://127.0.0.1:0"
 

@@ -191,7 +191,7 @@ Status FilesProcess::check() {
     quiet = executor_.run_once() ? 0 : quiet + 1;
   }
   PMSTORE_TRY(const fs::NamespaceFindings found,
-              run(fs::check_namespace(*client_, space_->at(0).end(), false)));
+              run(fs::check_namespace(*client_, {{0, 0, space_->at(0).end()}}, false)));
   if (found.found > 0) return make_error(ErrorCode::kDamaged, "check: " + found.damage.front());
   const auto usage = run(names_->usage());
   if (!usage) return error_of(usage.error());

@@ -1,6 +1,9 @@
 // pmstore fs check
 #include <fmt/format.h>
 
+#include <utility>
+#include <vector>
+
 #include "fs/file_area.h"
 #include "fs/namespace.h"
 #include "pmstore/server.h"
@@ -10,14 +13,20 @@
 namespace pmstore::tools {
 namespace {
 
-// Where the room for data ends, which no extent may leave. Of a pool that no server has open,
-// before the store is opened: a file system that is damaged may not open.
-base::Task<Result<uint64_t>> area_end(base::Executor& executor, const FsOptions& options) {
+// Where there is room for data, which no extent may leave. Of a pool that no server has open,
+// before the store is opened: a file system that is damaged may not open. Of a server, everything
+// up to the end of its last section.
+base::Task<Result<std::vector<fs::AreaRange>>> area_sections(base::Executor& executor,
+                                                             const FsOptions& options) {
   const fabric::Uri uri = options.session.parsed_uri();
+  std::vector<fs::AreaRange> sections;
   if (uri.scheme == fabric::Scheme::kLocal) {
     PMSTORE_CO_TRY(const auto pool, open_pool(uri.name, {}));
     PMSTORE_CO_TRY(const fs::FileArea area, fs::FileArea::look(*pool));
-    co_return area.end();
+    for (const fs::AreaSection& section : area.sections()) {
+      sections.push_back({0, section.begin(), section.bytes()});
+    }
+    co_return sections;
   }
   fs::FileSystemOptions connecting = file_system_options(options.session);
   PMSTORE_CO_TRY(const auto files,
@@ -25,16 +34,17 @@ base::Task<Result<uint64_t>> area_end(base::Executor& executor, const FsOptions&
   const auto servers = co_await files->data_servers();
   co_await files->close();
   if (!servers) co_return make_error(ErrorCode::kIo, posix_text(servers.error()));
-  co_return servers->empty() ? 0 : servers->front().end;
+  if (!servers->empty()) sections.push_back({0, 0, servers->front().end});
+  co_return sections;
 }
 
 // Through the server's tables, while others go on.
 base::Task<Result<fs::NamespaceFindings>> look(base::Executor& executor, const FsOptions& options) {
-  PMSTORE_CO_TRY(const uint64_t end, co_await area_end(executor, options));
+  PMSTORE_CO_TRY(auto sections, co_await area_sections(executor, options));
   ClientOptions connecting = options.session.client_options();
   PMSTORE_CO_TRY(const auto client, co_await Client::connect(executor, options.session.parsed_uri(),
                                                              std::move(connecting)));
-  auto findings = co_await fs::check_namespace(*client, end, options.repair);
+  auto findings = co_await fs::check_namespace(*client, std::move(sections), options.repair);
   co_await client->close();
   co_return findings;
 }

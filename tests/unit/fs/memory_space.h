@@ -56,6 +56,8 @@ class MemorySpace final : public DataSpace {
     }
     return true;
   }
+  // Of the first server, as check_namespace() has them.
+  std::vector<AreaRange> sections() const { return {{0, 0, bytes_}}; }
   uint64_t used_bytes() const { return total_bytes() - free_bytes(); }
   // Any bytes, as a client that has an old map may leave them.
   std::span<std::byte> bytes_of(const AreaRange& range) {

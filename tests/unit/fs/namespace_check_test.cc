@@ -13,7 +13,7 @@ namespace {
 class Check : public NamespaceTest {
  protected:
   NamespaceFindings check(bool repair = false) {
-    auto found = run(check_namespace(*client_, space_.total_bytes(), repair));
+    auto found = run(check_namespace(*client_, space_.sections(), repair));
     EXPECT_TRUE(found) << found.error().to_string();
     return found ? *found : NamespaceFindings{};
   }
@@ -218,7 +218,7 @@ class Judge : public Check {
   }
   void survey() {
     before_ = std::move(now_);
-    now_ = std::make_unique<internal::NamespaceSurvey>(*client_, tables_, space_.total_bytes());
+    now_ = std::make_unique<internal::NamespaceSurvey>(*client_, tables_, space_.sections());
     ASSERT_TRUE(run(now_->run()));
   }
   std::vector<std::string> confirmed() {
@@ -277,6 +277,24 @@ TEST_F(Judge, WhatTheNextSurveyDoesNotHaveIsNoDamage) {
   survey();
   EXPECT_EQ(confirmed(), std::vector<std::string>());
   EXPECT_EQ(judge_->open(), 0u);
+}
+
+// A look at all that was confirmed before, for each of them, would take minutes.
+TEST_F(Judge, ManyFindingsAreConfirmedOnceEach) {
+  constexpr uint64_t kRecords = 50'000, kAtOnce = 500;
+  const TableId maps = table(".fs.maps");
+  for (uint64_t done = 0; done < kRecords; done += kAtOnce) {
+    Transaction transaction = client_->begin();
+    for (uint64_t i = done; i < done + kAtOnce; ++i) {
+      const AreaRange outside{0, space_.total_bytes() + i * kUnitBytes, kUnitBytes};
+      transaction.put(maps, internal::map_key(Ino{999}, i * kUnitBytes), internal::encode(outside));
+    }
+    ASSERT_TRUE(run(transaction.commit()));
+  }
+  survey();
+  survey();
+  EXPECT_EQ(confirmed().size(), 2 * kRecords) << "of no file, and outside of the area";
+  EXPECT_EQ(confirmed().size(), 2 * kRecords);
 }
 
 TEST_F(Check, WhatBelongsToADamagedInodeIsKept) {

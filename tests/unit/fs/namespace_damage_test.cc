@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "fs/internal/space_claims.h"
+#include "fs/internal/table_records.h"
 #include "fs/layout/fs_layout.h"
 #include "tests/unit/fs/namespace_fixture.h"
 
@@ -45,9 +46,9 @@ class Damage : public NamespaceTest {
   NamespaceFindings repair() {
     stop();
     open_store();
-    const auto found = run(check_namespace(*client_, space_.total_bytes(), true));
+    const auto found = run(check_namespace(*client_, space_.sections(), true));
     EXPECT_TRUE(found) << found.error().to_string();
-    EXPECT_EQ(run(check_namespace(*client_, space_.total_bytes(), false))->found, 0u);
+    EXPECT_EQ(run(check_namespace(*client_, space_.sections(), false))->found, 0u);
     client_.reset();
     lines_.clear();
     start();
@@ -184,7 +185,7 @@ TEST_F(Damage, OneWrongKeyOfTheQuarantineIsDroppedAndAllElseIsRepaired) {
   EXPECT_TRUE(space_.free_is_zero()) << "what it named was cleaned before it was free";
 }
 
-TEST_F(Damage, AFileLosesItsExtentAtAServerThatIsNotListed) {
+TEST_F(Damage, AFileLosesItsExtentAtAServerThatWasNeverListed) {
   const Ino f = file("f"), g = file("g");
   EXPECT_EQ(write(f, 0, std::string(kBytes, 'x')), 0);
   EXPECT_EQ(write(g, 0, std::string(kBytes, 'y')), 0);
@@ -192,7 +193,7 @@ TEST_F(Damage, AFileLosesItsExtentAtAServerThatIsNotListed) {
   put_freed(9, internal::encode(AreaRange{7, 0, kUnitBytes}));
   const NamespaceFindings repaired = repair();
   EXPECT_TRUE(
-      names(repaired.repaired, "at data server 7, which is not in the list: the file lost"));
+      names(repaired.repaired, "at data server 7, which was never in the list: the file lost"));
   EXPECT_TRUE(names(repaired.repaired, "freed range 9 is at data server 7"));
   EXPECT_EQ(read(f), std::string(kBytes, '\0'));
   EXPECT_EQ(read(g), std::string(kBytes, 'y'));
@@ -200,6 +201,40 @@ TEST_F(Damage, AFileLosesItsExtentAtAServerThatIsNotListed) {
   EXPECT_EQ(unlink("f"), 0);
   settle();
   EXPECT_EQ(space_.used_bytes(), 2 * kUnitBytes);
+}
+
+// As a repair leaves a pool that takes an area for one section: the quarantine names what is no
+// unit.
+TEST_F(Damage, WhatLiesBetweenTwoSectionsIsNoUnitAndARepairLeavesNoRecordOfIt) {
+  const uint64_t quarter = space_.total_bytes() / 4;
+  const std::vector<AreaRange> sections = {{0, 0, quarter}, {0, 2 * quarter, quarter}};
+  const Ino f = file("f"), g = file("g");
+  EXPECT_EQ(write(f, 0, std::string(kBytes, 'x')), 0);
+  EXPECT_EQ(write(g, 0, std::string(kBytes, 'y')), 0);
+  put_map(g, 0, internal::encode(AreaRange{0, quarter + kUnitBytes, 2 * kUnitBytes}));
+  put_freed(4, internal::encode(AreaRange{0, quarter, quarter}));
+  put_freed(5, internal::encode(AreaRange{0, quarter - kUnitBytes, 2 * kUnitBytes}));
+  put_freed(6, internal::encode(AreaRange{0, 2 * quarter - kUnitBytes, 2 * kUnitBytes}));
+  stop();
+  open_store();
+  const auto found = run(check_namespace(*client_, sections, false));
+  ASSERT_TRUE(found) << found.error().to_string();
+  EXPECT_EQ(found->found, 4u) << ::testing::PrintToString(found->damage);
+  const auto repaired = run(check_namespace(*client_, sections, true));
+  ASSERT_TRUE(repaired) << repaired.error().to_string();
+  EXPECT_EQ(repaired->found, 0u) << ::testing::PrintToString(repaired->damage);
+  uint64_t quarantined = 0;
+  const auto see = [&](const RecordRef& record) {
+    const AreaRange range = internal::decode_place(record.value).value();
+    const auto has = [&range](const AreaRange& section) {
+      return range.offset >= section.offset &&
+             range.offset + range.bytes <= section.offset + section.bytes;
+    };
+    EXPECT_TRUE(std::ranges::any_of(sections, has)) << range.offset << ", " << range.bytes;
+    quarantined += range.bytes;
+  };
+  ASSERT_TRUE(run(internal::see_records(*client_, table(".fs.freed"), see)));
+  EXPECT_EQ(quarantined, 2 * quarter - 2 * kUnitBytes) << "all units but those of f, once";
 }
 
 // The second record of the last file has the same line as its first one, so it is of a later round.
@@ -364,7 +399,7 @@ TEST_F(Damage, TheCheckGoesOnBehindARecordWithAWrongChecksum) {
     ASSERT_EQ(pwrite(fd, "A", 1, static_cast<off_t>(copy)), 1);
   }
   ::close(fd);
-  const auto found = run(check_namespace(*client_, space_.total_bytes(), false));
+  const auto found = run(check_namespace(*client_, space_.sections(), false));
   ASSERT_TRUE(found) << found.error().to_string();
   EXPECT_TRUE(names(found->damage, "1 records, of table .fs.xattrs"))
       << ::testing::PrintToString(found->damage);

@@ -211,7 +211,7 @@ TEST_F(Data, WhatIsLeftOfTruncationsIsFinished) {
   for (int i = 0; i < 200; ++i) executor_.run_once();
   client_.reset();
   open_store();
-  EXPECT_EQ(run(check_namespace(*client_, 0, false))->found, 0u);
+  EXPECT_EQ(run(check_namespace(*client_, {}, false))->found, 0u);
 }
 
 TEST_F(Data, WhatCannotBeFreedHoldsUpNothingElse) {

@@ -90,7 +90,7 @@ class NamespaceWorld {
   std::vector<std::string> damage() {
     stop();
     open_store();
-    const auto found = run(check_namespace(*client_, space_.total_bytes(), false));
+    const auto found = run(check_namespace(*client_, space_.sections(), false));
     client_.reset();
     start();
     return found ? found->damage : std::vector<std::string>{found.error().to_string()};

@@ -239,7 +239,7 @@ std::string ClientsSide::check() {
   if (!store) return store.error().to_string();
   const auto servers = run(programs_[0].files->data_servers());
   if (!servers) return servers.error().to_string();
-  const auto found = run(check_namespace(**store, servers->front().bytes, false));
+  const auto found = run(check_namespace(**store, {{0, 0, servers->front().end}}, false));
   run((*store)->close());
   if (!found) return found.error().to_string();
   std::string wrong;

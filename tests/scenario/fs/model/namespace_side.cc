@@ -410,7 +410,7 @@ std::string NamespaceSide::check() {
     if (!executor_.run_once() && i > 100) break;
   }
   std::string wrong;
-  const auto found = run(check_namespace(*client_, space_.total_bytes(), false));
+  const auto found = run(check_namespace(*client_, space_.sections(), false));
   if (!found) return found.error().to_string();
   for (const std::string& line : found->damage) wrong += line + "\n";
   if (!space_.free_is_zero()) wrong += "a free unit is not zero\n";

@@ -412,16 +412,31 @@ TEST_F(DataServersTest, TheCheckLooksAtTheExtentsOfAllServers) {
   const auto file = world_.open(client(), "/file");
   world_.write(*file, 0, kMany);
   auto store = run(Client::connect(world_.executor(), world_.uri(), {})).value();
-  const auto sound = run(check_namespace(*store, info(0).bytes, false));
+  const auto sound = run(check_namespace(*store, {{0, 0, info(0).end}}, false));
   ASSERT_TRUE(sound) << sound.error().to_string();
   EXPECT_EQ(sound->found, 0u) << sound->damage.front();
-  // A server that the list does not have.
+  run(store->close());
+}
+
+TEST_F(DataServersTest, ARepairKeepsWhatFilesHaveAtAServerWhoseRecordIsLost) {
+  add();
+  const auto file = world_.open(client(), "/file");
+  world_.write(*file, 0, kMany);
+  ASSERT_GT(extents_at(*file, 1), 0u);
+  auto store = run(Client::connect(world_.executor(), world_.uri(), {})).value();
   const auto table = run(store->open_table(".fs.super", false)).value();
+  const auto record = run(store->get(table, "server00001"));
+  ASSERT_TRUE(record) << record.error().to_string();
   ASSERT_TRUE(run(store->erase(table, "server00001")));
-  const auto damaged = run(check_namespace(*store, info(0).bytes, false));
+  const auto damaged = run(check_namespace(*store, {{0, 0, info(0).end}}, true));
   ASSERT_TRUE(damaged) << damaged.error().to_string();
-  EXPECT_GT(damaged->found, 0u);
-  EXPECT_NE(damaged->damage.front().find("not in the list"), std::string::npos);
+  ASSERT_EQ(damaged->found, 1u) << ::testing::PrintToString(damaged->damage);
+  EXPECT_NE(damaged->damage.front().find("record of data server 1 is lost"), std::string::npos);
+  EXPECT_EQ(damaged->repairs, 0u) << ::testing::PrintToString(damaged->repaired);
+  ASSERT_TRUE(run(store->put(table, "server00001", *record)));
+  const auto sound = run(check_namespace(*store, {{0, 0, info(0).end}}, false));
+  ASSERT_TRUE(sound) << sound.error().to_string();
+  EXPECT_EQ(sound->found, 0u) << ::testing::PrintToString(sound->damage);
   run(store->close());
 }
 
