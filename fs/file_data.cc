@@ -139,6 +139,7 @@ Status FileData::State::add_section(Session& to, const DataSection& given) const
   PMSTORE_TRY(made->writer,
               persist::RemoteWriter::create(device, link.connection(), &link.rpc(), made->units,
                                             link.welcome().persist_capability(), writing));
+  to.knew_later_section |= made->begin != 0;
   to.sections.push_back(std::move(made));
   return {};
 }

@@ -162,10 +162,7 @@ base::Task<Result<DataOutcome>> FileData::State::execute(AccessRef access) {
   while (access->workers > 0) co_await access->ended.wait();
   if (access->failure) {
     Error why = std::move(*access->failure);
-    const bool is_lost = why.code == ErrorCode::kDisconnected || why.code == ErrorCode::kTimeout;
-    // A section that the server has given back cannot be reached any more.
-    const bool may_be_gone = why.code == ErrorCode::kAccess && access->has_later_section();
-    if (!is_lost && !may_be_gone) co_return why;
+    if (!is_lost(why.code, in_session)) co_return why;
     // The server ends this session before it lets the next one in. So what the caller repeats is
     // not overwritten by what is still under way here.
     if (session != nullptr && generation == in_session) session->link->drop();

@@ -17,6 +17,12 @@ FileData::State::SectionRef FileData::State::Session::section_of(uint64_t offset
   return nullptr;
 }
 
+bool FileData::State::is_lost(ErrorCode why, uint64_t in_session) const {
+  if (why == ErrorCode::kDisconnected || why == ErrorCode::kTimeout) return true;
+  const bool is_over = session == nullptr || generation != in_session;
+  return why == ErrorCode::kAccess && (is_over || session->knew_later_section);
+}
+
 base::Task<Result<DataOutcome>> FileData::State::find_places(std::vector<AreaRange> places) {
   PMSTORE_CO_TRY(const DataOutcome learned, co_await learn_sections());
   if (learned == DataOutcome::kStaleMap) co_return learned;
@@ -51,7 +57,7 @@ base::Task<Result<DataOutcome>> FileData::State::learn_sections() {
   while (!learning->done) co_await learning->ended.wait();
   if (!*learning->done) {
     Error why = learning->done->error();
-    if (why.code != ErrorCode::kDisconnected && why.code != ErrorCode::kTimeout) co_return why;
+    if (!is_lost(why.code, in_session)) co_return why;
     if (session != nullptr && generation == in_session) session->link->drop();
     const Status again = co_await reconnector.connected();
     if (!again) co_return why;

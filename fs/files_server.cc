@@ -65,6 +65,13 @@ Status make_first_section(persist::Pool& pool, const FilesServerOptions& options
   if (bytes >= growing.least_section_bytes) {
     return FileArea::create(pool, bytes, options.identity);
   }
+  if (options.most_file_bytes < growing.least_section_bytes) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      fmt::format("file data is limited to {}, and begins with at least {}: give a "
+                                  "higher limit for it (pmstored --file-limit)",
+                                  base::size_text(options.most_file_bytes),
+                                  base::size_text(growing.least_section_bytes)));
+  }
   return make_error(ErrorCode::kFull,
                     fmt::format("the pool has no room for files: {} are free together, and some of "
                                 "that is left to records",
@@ -212,8 +219,8 @@ base::Task<Status> FilesServer::State::open_names(Server& server, FilesServerOpt
     PMSTORE_CO_TRY_STATUS(area->set_owner(owner));
   }
   servers->serve(*names);
-  // A start finds what the last one has not used.
-  keeper->look_for_empty();
+  // Else a section may look empty that a file has data in.
+  if (names->knows_space()) keeper->begin();
   files->open(*names, servers.get());
   co_return Status{};
 }

@@ -41,10 +41,12 @@ class LocalDataSpace final : public DataSpace {
 
   uint64_t growable_bytes() const override { return growable ? growable() : 0; }
   base::Task<Status> make_room() override { return grow ? grow() : DataSpace::make_room(); }
-  // Of what makes sections, if there is such a thing: see DataSpace. `who_has_room` explains a full
-  // space. `released` is told of a section that has more free units than before.
+  // Of what makes sections, if there is such a thing: see DataSpace. `grow_beside` begins what
+  // make_room() does, and waits for nothing. `who_has_room` explains a full space. `released` is
+  // told of a section that has more free units than before.
   std::function<uint64_t()> growable;
   std::function<base::Task<Status>()> grow;
+  std::function<void()> grow_beside;
   std::function<std::string()> who_has_room;
   std::function<void(uint64_t first_unit)> released;
 

@@ -16,6 +16,8 @@ using internal::RenameCall;
 
 uint64_t Namespace::identity() const { return state_->core.identity; }
 
+bool Namespace::knows_space() const { return !state_->core.space_is_unknown; }
+
 Task<PosixResult<Attributes>> Namespace::lookup(const Caller& caller, Ino parent,
                                                 std::string_view name) {
   return state_->directories.lookup({caller, parent, std::string(name)});

@@ -94,6 +94,8 @@ class Namespace {
                                                              NamespaceOptions options);
   ~Namespace();
   uint64_t identity() const;
+  // False: a wrong record hides which units are in use, so none is given out.
+  bool knows_space() const;
   // Returns when nothing is left to be given back, or when a try has failed: then the tables keep
   // it for the next start.
   base::Task<void> finish_reclaiming();

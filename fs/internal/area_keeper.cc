@@ -19,6 +19,19 @@ uint64_t kept_bytes(uint64_t pool_bytes, const AreaKeeperOptions& options) {
   return std::clamp(pool_bytes / 16, options.least_step_bytes, options.most_step_bytes);
 }
 
+// Of a section, in a pool that has so much free in one piece.
+uint64_t step_of(uint64_t pool_bytes, uint64_t free, const AreaKeeperOptions& options) {
+  const uint64_t step = kept_bytes(pool_bytes, options);
+  const uint64_t left = std::min(free, step);
+  const uint64_t bytes = std::min(step, free - left);
+  return bytes < options.least_section_bytes ? 0 : bytes;
+}
+
+// What a section of so many bytes has at least.
+uint64_t units_of(uint64_t section_bytes) {
+  return 1 + (section_bytes - FileArea::least_section()) / kUnitBytes;
+}
+
 }  // namespace
 
 AreaKeeper::AreaKeeper(base::Executor& executor, persist::Pool& pool, FileArea& area,
@@ -37,42 +50,72 @@ AreaKeeper::AreaKeeper(base::Executor& executor, persist::Pool& pool, FileArea& 
                 "a section has a unit");
   space_.grow = [this] { return make_room(); };
   space_.growable = [this] { return growable_bytes(); };
+  space_.grow_beside = [this] { grow_beside(); };
   space_.who_has_room = [this] { return who_has_room(); };
   space_.released = [this](uint64_t first_unit) {
-    if (first_unit != 0 && space_.is_empty_section(first_unit)) look_for_empty();
+    if (first_unit == 0 || !space_.is_empty_section(first_unit)) return;
+    empty_since_[first_unit] = executor_.now_ns();
+    look_for_empty();
   };
 }
 
 AreaKeeper::~AreaKeeper() {
   space_.grow = {};
   space_.growable = {};
+  space_.grow_beside = {};
   space_.who_has_room = {};
   space_.released = {};
 }
 
+void AreaKeeper::begin() {
+  PMSTORE_CHECK(!has_begun_, "a keeper begins once");
+  has_begun_ = true;
+  const uint64_t now_ns = executor_.now_ns();
+  for (const AreaSection& section : area_.sections()) {
+    if (section.first_unit != 0) empty_since_.emplace(section.first_unit, now_ns);
+  }
+  look_for_empty();
+}
+
 // ---- more room ----
 
-uint64_t AreaKeeper::next_bytes() const {
-  const uint64_t has = area_.bytes();
-  if (area_.sections().size() > kMostSections || has >= options_.most_bytes) return 0;
-  const uint64_t bytes = std::min(step_bytes(pool_, options_), options_.most_bytes - has);
+size_t AreaKeeper::sections_left() const {
+  const persist::PoolInfo& info = pool_.info();
+  const size_t later = area_.sections().size() - 1;
+  // What does not come back would be taken from records for ever.
+  if (!has_begun_ || !info.extents_come_back || later >= kMostSections) return 0;
+  PMSTORE_CHECK(info.extents.size() <= persist::kMaxExtents, "the table has all extents");
+  return std::min(kMostSections - later, persist::kMaxExtents - info.extents.size());
+}
+
+uint64_t AreaKeeper::section_bytes(uint64_t has, uint64_t free) const {
+  if (has >= options_.most_bytes) return 0;
+  const uint64_t step = step_of(pool_.info().bytes, free, options_);
+  const uint64_t bytes = std::min(step, options_.most_bytes - has);
   return bytes < options_.least_section_bytes ? 0 : bytes;
 }
 
-uint64_t AreaKeeper::step_bytes(persist::Pool& pool, const AreaKeeperOptions& options) {
-  const uint64_t step = kept_bytes(pool.info().bytes, options);
-  const uint64_t free = pool.largest_free_extent();
-  const uint64_t left = std::min(free, step);
-  const uint64_t bytes = std::min(step, free - left);
-  return bytes < options.least_section_bytes ? 0 : bytes;
+uint64_t AreaKeeper::next_bytes() const {
+  if (sections_left() == 0) return 0;
+  return section_bytes(area_.bytes(), pool_.largest_free_extent());
 }
 
+uint64_t AreaKeeper::step_bytes(persist::Pool& pool, const AreaKeeperOptions& options) {
+  return step_of(pool.info().bytes, pool.largest_free_extent(), options);
+}
+
+// What the sections would have that can be made one after the other.
 uint64_t AreaKeeper::growable_bytes() const {
-  const uint64_t has = area_.bytes();
-  if (next_bytes() == 0) return 0;
-  const uint64_t free = pool_.largest_free_extent();
-  const uint64_t left = std::min(free, kept_bytes(pool_.info().bytes, options_));
-  return std::min(free - left, options_.most_bytes - has) / kUnitBytes * kUnitBytes;
+  const size_t left = sections_left();
+  uint64_t free = left == 0 ? 0 : pool_.largest_free_extent();
+  uint64_t made = 0;
+  for (size_t i = 0; i < left; ++i) {
+    const uint64_t bytes = section_bytes(area_.bytes() + made, free);
+    if (bytes == 0) break;
+    made += units_of(bytes) * kUnitBytes;
+    free -= bytes;
+  }
+  return coming_bytes_ + made;
 }
 
 std::string AreaKeeper::who_has_room() const {
@@ -95,11 +138,20 @@ base::Task<Status> AreaKeeper::make_room() {
       co_return make_error(ErrorCode::kFull, "file data has all the room that it can have: " +
                                                  who_has_room() + "; remove files");
     }
-    is_growing_ = true;
-    tasks_.start(grow());
+    start_growing();
   }
+  asked_ns_ = executor_.now_ns();
   while (growths_ == ended) co_await grown_.wait();
   co_return last_;
+}
+
+void AreaKeeper::grow_beside() {
+  if (!is_growing_ && next_bytes() > 0) start_growing();
+}
+
+void AreaKeeper::start_growing() {
+  is_growing_ = true;
+  tasks_.start(grow());
 }
 
 base::Task<void> AreaKeeper::grow() {
@@ -108,11 +160,14 @@ base::Task<void> AreaKeeper::grow() {
   is_growing_ = false;
   ++growths_;
   grown_.notify_all();
+  // The call that has asked for it may be gone, or may do without it.
+  look_for_empty();
 }
 
 base::Task<Status> AreaKeeper::add_section(uint64_t bytes) {
   PMSTORE_CO_TRY(const AreaSection made, area_.add_section(pool_, bytes));
   space_.add_section(made);
+  coming_bytes_ = made.bytes();
   Status reached;
   for (bool goes_on = true; goes_on;) {
     co_await executor_.yield();  // answers go first
@@ -120,8 +175,10 @@ base::Task<Status> AreaKeeper::add_section(uint64_t bytes) {
     if (!registered) reached = registered.error();
     goes_on = registered.value_or(false);
   }
+  coming_bytes_ = 0;
   if (reached) {
     space_.open_section(made.first_unit);
+    empty_since_[made.first_unit] = executor_.now_ns();
     co_return Status{};
   }
   data_.withdraw(made.first_unit);
@@ -143,18 +200,27 @@ std::vector<uint64_t> AreaKeeper::empty_sections() const {
 }
 
 void AreaKeeper::look_for_empty() {
-  if (gives_back_ || empty_sections().empty()) return;
+  if (!has_begun_ || gives_back_ || empty_sections().empty()) return;
   gives_back_ = true;
   tasks_.start(give_back_empty());
 }
 
+uint64_t AreaKeeper::kept_until_ns(uint64_t first_unit) const {
+  if (is_growing_) return executor_.now_ns() + kKeptNs;
+  return std::max(empty_since_.at(first_unit), asked_ns_) + kKeptNs;
+}
+
 base::Task<void> AreaKeeper::give_back_empty() {
   for (std::vector<uint64_t> empty = empty_sections(); !empty.empty(); empty = empty_sections()) {
-    co_await executor_.sleep_for(kKeptNs);
+    uint64_t until_ns = UINT64_MAX;
+    for (const uint64_t each : empty) until_ns = std::min(until_ns, kept_until_ns(each));
+    co_await executor_.sleep_until(until_ns);
     Status done;
     for (const uint64_t first_unit : empty) {
-      const bool is_there = space_.has_word(first_unit * kUnitBytes);
-      if (done && is_there && space_.is_empty_section(first_unit)) done = give_back(first_unit);
+      const bool is_empty =
+          space_.has_word(first_unit * kUnitBytes) && space_.is_empty_section(first_unit);
+      const bool is_due = is_empty && kept_until_ns(first_unit) <= executor_.now_ns();
+      if (done && is_due) done = give_back(first_unit);
       co_await executor_.yield();
     }
     if (!done) break;
@@ -164,7 +230,7 @@ base::Task<void> AreaKeeper::give_back_empty() {
 }
 
 void AreaKeeper::give_back_now() {
-  if (is_growing_) return;
+  if (!has_begun_ || is_growing_) return;
   for (const uint64_t first_unit : empty_sections()) {
     if (!give_back(first_unit)) return;
   }
@@ -178,6 +244,7 @@ Status AreaKeeper::give_back(uint64_t first_unit) {
   data_.withdraw(first_unit);
   PMSTORE_CHECK(!data_.reaches(first_unit), "no device reaches what is given back");
   space_.drop_section(first_unit);
+  empty_since_.erase(first_unit);
   return area_.remove_section(pool_, first_unit);
 }
 

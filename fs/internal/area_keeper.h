@@ -4,12 +4,14 @@
 // reach it; its units are handed out. It goes in the reverse order: no unit is handed out; no
 // device can reach it; the extent is free. A section goes when it was empty for a while, which also
 // means that no client uses a map of it (fs/quarantine_gate.h). Some of the pool is left to records
-// and rings. Invariants: one section is made at a time; a section that devices can reach exists;
-// the first section stays. Threads: the executor's. Lifetimes: all that the constructor is given
-// outlives it, and it outlives the waits for make_room().
+// and rings. Before begin() it does nothing: what looks empty may not be claimed yet. Invariants:
+// one section is made at a time; a section that devices can reach exists; the first section stays.
+// Threads: the executor's. Lifetimes: all that the constructor is given outlives it, and it
+// outlives the waits for make_room().
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -43,11 +45,13 @@ class AreaKeeper {
   AreaKeeper& operator=(const AreaKeeper&) = delete;
   ~AreaKeeper();
 
+  // All that is in use is claimed. Sections that the last start has not used go, after a while.
+  void begin();
   // As DataSpace.
   base::Task<Status> make_room();
   uint64_t growable_bytes() const;
-  // Sections that are empty go, after a while. Does nothing while that is under way.
-  void look_for_empty();
+  // A section is made, if there can be one, and nothing waits for it.
+  void grow_beside();
   // At a stop: sections that are empty go now. What cannot be freed is found by the next start.
   void give_back_now();
 
@@ -55,17 +59,26 @@ class AreaKeeper {
   static uint64_t step_bytes(persist::Pool& pool, const AreaKeeperOptions& options);
   // At most so many later sections; the pool has 64 extents for everything.
   static constexpr size_t kMostSections = 24;
-  // An empty section is kept for so long.
+  // An empty section is kept for so long, also behind the last call that has asked for room.
   static constexpr uint64_t kKeptNs = 1'000'000'000;
 
  private:
-  // How large the next section can be; 0: there can be none.
+  // How many sections the keeper may make yet.
+  size_t sections_left() const;
+  // How large the next section can be, beside so many bytes of units, and with so much free in one
+  // piece; 0: there can be none.
+  uint64_t section_bytes(uint64_t has, uint64_t free) const;
   uint64_t next_bytes() const;
   std::string who_has_room() const;
+  void start_growing();
   base::Task<void> grow();
   base::Task<Status> add_section(uint64_t bytes);
   std::vector<uint64_t> empty_sections() const;
+  // Sections that are empty go, after a while. Does nothing while that is under way.
+  void look_for_empty();
   base::Task<void> give_back_empty();
+  // Of an empty section.
+  uint64_t kept_until_ns(uint64_t first_unit) const;
   // No suspension: nothing is allocated in it meanwhile.
   Status give_back(uint64_t first_unit);
 
@@ -75,10 +88,14 @@ class AreaKeeper {
   LocalDataSpace& space_;
   FileDataService& data_;
   const AreaKeeperOptions options_;
+  bool has_begun_ = false;
   bool is_growing_ = false;
-  uint64_t growths_ = 0;  // that have ended
-  Status last_;           // what became of the last one
+  uint64_t coming_bytes_ = 0;  // of a section whose units are not handed out yet
+  uint64_t growths_ = 0;       // that have ended
+  Status last_;                // what became of the last one
   bool gives_back_ = false;
+  uint64_t asked_ns_ = 0;                     // when a call has last waited for a section
+  std::map<uint64_t, uint64_t> empty_since_;  // of later sections: when they last became empty
   base::WaitList grown_;
   OwnTasks tasks_;  // last: destroyed first
 };

@@ -62,7 +62,8 @@ struct FileData::State final : service::Reconnector::Target {
     uint64_t end = 0;       // behind what a map may have named, as far as is known
     size_t part_bytes = 0;  // the most that a part has
     persist::WriteStrategy strategy{};
-    std::vector<SectionRef> sections;     // that are known; the first one always
+    std::vector<SectionRef> sections;  // that are known; the first one always
+    bool knew_later_section = false;
     bool by_message = false;              // durable writes are, and what makes others durable
     std::unique_ptr<service::Link> link;  // goes first: its READs land in the writers
   };
@@ -91,11 +92,6 @@ struct FileData::State final : service::Reconnector::Target {
     Access(base::Executor& executor, Kind what) : kind(what), ended(executor) {}
     // Is another part to be begun?
     bool goes_on() const { return next < parts.size() && !failure && !stale && !abandoned; }
-
-    bool has_later_section() const {
-      return std::any_of(parts.begin(), parts.end(),
-                         [](const Part& part) { return part.section->begin != 0; });
-    }
 
     const Kind kind;
     uint64_t number = 0;
@@ -136,6 +132,9 @@ struct FileData::State final : service::Reconnector::Target {
   Result<SessionRef> check_answer(std::unique_ptr<service::Link> link);
   Status add_section(Session& to, const DataSection& given) const;
   // ---- later sections of the area (file_data_sections.cc) ----
+  // What was under way in this session may be repeated in the next one. An access to a section that
+  // the server has given back is refused, and everything on the connection ends with it.
+  bool is_lost(ErrorCode why, uint64_t in_session) const;
   // Asks the server for them. kStaleMap: there is another session now.
   base::Task<Result<DataOutcome>> learn_sections();
   base::Task<void> learn(LearningRef learning, SessionRef with);

@@ -129,6 +129,15 @@ class WithoutFileBytes(fs_test.Files):
         self.start_again("--file-limit", "30M")
         self.put("large", b"x" * 10_000_000)
 
+    def test_a_limit_below_what_files_begin_with_is_named(self):
+        self.server.kill()
+        self.server.wait()
+        done = self.run_program("pmstored", "--pool", self.pool, "--listen",
+                                "tcp://127.0.0.1:0", "--files", "--file-limit", "512K")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr.decode(), "limited to 512.0 KiB.* 1.0 MiB: .*--file-limit")
+        self.serve("--files")
+
 
 if __name__ == "__main__":
     fs_test.BIN = sys.argv.pop(1)

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/checksum.h"
+#include "persist/pool_layout.h"
 #include "tests/unit/fs/data/file_data_fixture.h"
 
 namespace pmstore::fs {
@@ -23,10 +25,11 @@ class AreaKeeperTest : public FileDataTest, public testing::WithParamInterface<p
     keep(UINT64_MAX);
   }
   ~AreaKeeperTest() override { keeper_.reset(); }
-  void keep(uint64_t most_bytes) {
+  void keep(uint64_t most_bytes) { keep({.most_bytes = most_bytes}, true); }
+  void keep(const internal::AreaKeeperOptions& options, bool begins) {
     keeper_.reset();
-    keeper_.emplace(executor_, pool_.pool(), *area_, *space_, *service_,
-                    internal::AreaKeeperOptions{.most_bytes = most_bytes});
+    keeper_.emplace(executor_, pool_.pool(), *area_, *space_, *service_, options);
+    if (begins) keeper_->begin();
   }
   bool one_sided() const { return GetParam() == persist::Domain::kCpuCache; }
   // All units that are free, and one more section.
@@ -47,7 +50,8 @@ class AreaKeeperTest : public FileDataTest, public testing::WithParamInterface<p
     ASSERT_TRUE(run(space_->clean(extent.place)));
     space_->release(extent.place);
   }
-  static constexpr uint64_t kLongEnoughMs = 3 * AreaKeeper::kKeptNs / 1'000'000;
+  static constexpr uint64_t kKeptMs = AreaKeeper::kKeptNs / 1'000'000;
+  static constexpr uint64_t kLongEnoughMs = 3 * kKeptMs;
 
   std::optional<AreaKeeper> keeper_;
 };
@@ -242,9 +246,158 @@ TEST_P(AreaKeeperTest, ASectionThatTheLastStartHasNotUsedIsFoundEmpty) {
   EXPECT_EQ(write(*data, map(place), 7, some(1000)), DataOutcome::kDone);
   EXPECT_FALSE(space_->claim({0, area_->sections()[0].end(), kUnitBytes})) << "there is no unit";
   free(map(place));
-  keeper_->look_for_empty();
   let_time_pass(kLongEnoughMs);
   EXPECT_EQ(file_extents(), 1u);
+}
+
+// A call of it is destroyed, or does without it.
+TEST_P(AreaKeeperTest, ASectionThatIsNotUsedGoesAgain) {
+  allocate(space_->free_bytes() / kUnitBytes);
+  {
+    base::Task<Status> given_up = space_->make_room();
+    given_up.start();
+  }
+  let_time_pass(1);
+  ASSERT_EQ(file_extents(), 2u);
+  let_time_pass(kLongEnoughMs);
+  EXPECT_EQ(file_extents(), 1u);
+}
+
+TEST_P(AreaKeeperTest, EachSectionIsKeptForAWhileByItself) {
+  ASSERT_NO_FATAL_FAILURE(fill_and_grow());
+  const MapExtent one = allocate(space_->free_bytes() / kUnitBytes);
+  ASSERT_TRUE(run(space_->make_room()));
+  const MapExtent other = allocate(1);
+  let_time_pass(kLongEnoughMs);
+  free(one);
+  let_time_pass(kKeptMs * 9 / 10);
+  free(other);
+  ASSERT_EQ(file_extents(), 3u);
+  let_time_pass(kKeptMs / 5);
+  EXPECT_EQ(file_extents(), 2u) << "the one that was empty before";
+  EXPECT_FALSE(space_->has_word(one.place.offset));
+  EXPECT_TRUE(space_->has_word(other.place.offset));
+  let_time_pass(kKeptMs);
+  EXPECT_EQ(file_extents(), 1u);
+}
+
+TEST_P(AreaKeeperTest, WhatIsEmptyStaysWhileCallsAskForMore) {
+  ASSERT_NO_FATAL_FAILURE(fill_and_grow());
+  free(allocate(1));
+  for (size_t sections = 2; sections < 4; ++sections) {
+    let_time_pass(kKeptMs * 9 / 10);
+    EXPECT_EQ(file_extents(), sections);
+    ASSERT_TRUE(run(space_->make_room()));
+  }
+  let_time_pass(kLongEnoughMs);
+  EXPECT_EQ(file_extents(), 1u);
+}
+
+TEST_P(AreaKeeperTest, NothingIsMadeOrGivenBackBeforeItBegins) {
+  ASSERT_NO_FATAL_FAILURE(fill_and_grow());
+  const MapExtent extent = allocate(1);
+  keep({}, false);
+  free(extent);
+  EXPECT_EQ(space_->growable_bytes(), 0u);
+  EXPECT_EQ(run(space_->make_room()).code(), ErrorCode::kFull);
+  let_time_pass(kLongEnoughMs);
+  keeper_->give_back_now();
+  EXPECT_EQ(file_extents(), 2u) << "a unit of it may be in use";
+  EXPECT_EQ(space_->total_bytes(), area_->bytes());
+  keeper_->begin();
+  EXPECT_GT(space_->growable_bytes(), 0u);
+  let_time_pass(kLongEnoughMs);
+  EXPECT_EQ(file_extents(), 1u);
+}
+
+TEST_P(AreaKeeperTest, WhatIsPromisedIsMade) {
+  const internal::AreaKeeperOptions many{.least_step_bytes = 256 << 10,
+                                         .most_step_bytes = 256 << 10,
+                                         .least_section_bytes = 256 << 10};
+  for (const internal::AreaKeeperOptions& options : {internal::AreaKeeperOptions{}, many}) {
+    keep(options, true);
+    const uint64_t total = space_->total_bytes();
+    const uint64_t promised = space_->growable_bytes();
+    EXPECT_GE(promised, uint64_t{3} << 20);
+    while (run(space_->make_room())) {
+      EXPECT_LE(file_extents(), 1 + AreaKeeper::kMostSections);
+    }
+    EXPECT_EQ(space_->growable_bytes(), 0u);
+    EXPECT_GE(space_->total_bytes() - total, promised);
+    EXPECT_LE(space_->total_bytes() - total, promised + (file_extents() - 1) * kUnitBytes);
+    let_time_pass(kLongEnoughMs);
+    ASSERT_EQ(file_extents(), 1u);
+  }
+}
+
+TEST_P(AreaKeeperTest, WhatIsUnderWayIsPromisedStill) {
+  const uint64_t promised = space_->growable_bytes();
+  base::Task<Status> grows = space_->make_room();
+  grows.start();
+  ASSERT_FALSE(grows.done());
+  EXPECT_GE(space_->growable_bytes() + kUnitBytes, promised);
+  let_time_pass(1);
+  ASSERT_TRUE(grows.done());
+  EXPECT_LT(space_->growable_bytes() + kUnitBytes, promised);
+}
+
+TEST_P(AreaKeeperTest, APoolWithoutAnEntryForAnotherExtentPromisesNothing) {
+  const auto add_extents = [this](size_t most) {
+    while (pool_.pool().info().extents.size() < most) {
+      ASSERT_TRUE(pool_.pool().allocate_extent(persist::ExtentKind::kRecords, 4096));
+    }
+  };
+  ASSERT_NO_FATAL_FAILURE(add_extents(persist::kMaxExtents - 1));
+  const uint64_t promised = space_->growable_bytes();
+  EXPECT_GT(promised, 0u);
+  EXPECT_LE(promised, internal::AreaKeeperOptions{}.least_step_bytes) << "one section";
+  ASSERT_NO_FATAL_FAILURE(add_extents(persist::kMaxExtents));
+  EXPECT_EQ(space_->growable_bytes(), 0u);
+  EXPECT_EQ(run(space_->make_room()).code(), ErrorCode::kFull);
+}
+
+// As earlier releases have made it.
+TEST_P(AreaKeeperTest, APoolWhoseExtentsStayGetsNoLaterSection) {
+  keeper_.reset();
+  stop();
+  persist::PoolHeader header;
+  std::memcpy(&header, pool_.pool().memory().at(0), sizeof header);
+  header.padding_off &= ~persist::kExtentsComeBack;
+  header.crc = 0;
+  header.crc = base::crc32c(std::as_bytes(std::span(&header, 1)));
+  std::memcpy(pool_.pool().memory().at(0), &header, sizeof header);
+  start();
+  keep(UINT64_MAX);
+  EXPECT_EQ(space_->growable_bytes(), 0u);
+  EXPECT_EQ(run(space_->make_room()).code(), ErrorCode::kFull);
+  EXPECT_EQ(file_extents(), 1u);
+}
+
+// The refusal of one access ends the connection, and all that is under way on it.
+TEST_P(AreaKeeperTest, AnAccessBesideOneToAGoneSectionIsToBeRepeated) {
+  const auto data = open();
+  const MapExtent first = allocate(1);
+  ASSERT_NO_FATAL_FAILURE(fill_and_grow());
+  const MapExtent gone = allocate(1);
+  EXPECT_EQ(write(*data, gone, 0, some(1000)), DataOutcome::kDone);
+  free(gone);
+  let_time_pass(kLongEnoughMs);
+  ASSERT_EQ(file_extents(), 1u);
+  std::vector<std::byte> into(4096);
+  const auto reading = [&](const MapExtent& extent) {
+    std::vector<ReadPiece> pieces{{extent, 0, into}};
+    return data->read(data->session(), std::move(pieces));
+  };
+  auto refused = reading(gone);
+  auto beside = reading(first);
+  refused.start();
+  beside.start();
+  let_time_pass(kLongEnoughMs);
+  ASSERT_TRUE(refused.done() && beside.done());
+  EXPECT_EQ(refused.take(), DataOutcome::kStaleMap);
+  const auto outcome = beside.take();
+  EXPECT_TRUE(outcome) << outcome.error().to_string();
+  EXPECT_EQ(read(*data, first, 0, into), DataOutcome::kDone);
 }
 
 }  // namespace
