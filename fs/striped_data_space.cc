@@ -186,7 +186,13 @@ Status StripedDataSpace::claim(const AreaRange& range) {
 
 Result<AreaRange> StripedDataSpace::allocate(uint16_t server, uint64_t least, uint64_t most) {
   PMSTORE_CHECK(takes(servers_.at(server)), "new data goes to servers that take some");
-  if (server == kLocalServer) return local_.allocate(server, least, most);
+  if (server == kLocalServer) {
+    Result<AreaRange> place = local_.allocate(server, least, most);
+    const bool is_full = !place && place.code() == ErrorCode::kFull;
+    // The others have room meanwhile.
+    if (is_full && takers() > 1 && local_.grow_beside) local_.grow_beside();
+    return place;
+  }
   RemoteArea& area = *remote(server);
   const auto run = area.allocate(least / kUnitBytes, most / kUnitBytes);
   if (run) return AreaRange{server, run->first * kUnitBytes, run->units * kUnitBytes};

@@ -33,14 +33,23 @@ Task<PosixResult<std::vector<Piece>>> FileMaps::pieces(Ino ino, uint64_t from, u
   co_return co_await core_.look<std::vector<Piece>>(body);
 }
 
+Status FileMaps::check_space_known() const {
+  if (!core_.space_is_unknown) return {};
+  return make_error(ErrorCode::kDamaged,
+                    "a wrong record hides which space is free, so none is given out; stop the "
+                    "server and run `pmstore fs check --repair`");
+}
+
+// What is away may have room.
+PosixError FileMaps::no_room(PosixError why) const {
+  if (why.number != ENOSPC || !core_.space().takers_are_away()) return why;
+  return PosixError(EIO, "a data server is away, and those that are there have no room");
+}
+
 // A file's stripes go to one server after the other. The first one is another one for the next
 // file, and small files have one stripe.
 Result<AreaRange> FileMaps::allocate(Ino ino, uint64_t at, uint64_t most) {
-  if (core_.space_is_unknown) {
-    return make_error(ErrorCode::kDamaged,
-                      "a wrong record hides which space is free, so none is given out; stop the "
-                      "server and run `pmstore fs check --repair`");
-  }
+  PMSTORE_TRY_STATUS(check_space_known());
   DataSpace& space = core_.space();
   const uint16_t servers = space.takers();
   if (servers > 1) most = std::min(most, kStripeBytes - at % kStripeBytes);
@@ -51,9 +60,7 @@ Result<AreaRange> FileMaps::allocate(Ino ino, uint64_t at, uint64_t most) {
     place = space.allocate(server, kUnitBytes, most);
     if (place || place.code() != ErrorCode::kFull) return place;
   }
-  if (!space.takers_are_away()) return place;
-  return make_error(ErrorCode::kDisconnected,
-                    "a data server is away, and those that are there have no room");
+  return place;
 }
 
 PosixStatus FileMaps::allocate_into(std::vector<Piece>& pieces, Ino ino, uint64_t from, uint64_t to,
@@ -184,6 +191,7 @@ Task<PosixStatus> FileMaps::give_all(Ino ino, uint64_t from, uint64_t to, bool g
     if (!done) {
       if (done.number() != ENOSPC) co_return done.error();
       const bool may_fit = co_await more_is_free(step.lack, until_ns);
+      if (!may_fit && step.lack == Lack::kUnits) co_return no_room(done.error());
       if (!may_fit) co_return done.error();
       continue;
     }
@@ -219,13 +227,21 @@ Task<PosixStatus> FileMaps::check_room(Ino ino, uint64_t from, uint64_t to) {
     at = some.size() == kMostPieces ? some.back().end() : to;
   }
   const uint64_t until_ns = patience_ends_ns();
+  uint64_t least_lack = UINT64_MAX;
   while (missing > core_.space().free_bytes()) {
-    const bool may_fit = co_await more_is_free(Lack::kUnits, until_ns);
-    if (!may_fit && core_.space().takers_are_away()) {
-      co_return PosixError(EIO, "a data server is away, and those that are there have no room");
+    PMSTORE_CO_TRY_STATUS(check_space_known());
+    const uint64_t lack = missing - core_.space().free_bytes();
+    // Sections that do not make up for it would be taken from others for nothing.
+    const bool is_growth_enough = lack <= core_.space().growable_bytes();
+    // Behind its patience a call goes on while each section brings it nearer.
+    const bool is_nearer = lack < least_lack;
+    least_lack = std::min(lack, least_lack);
+    bool may_fit = is_nearer || core_.executor().now_ns() < until_ns;
+    if (may_fit) {
+      may_fit = co_await more_is_free(is_growth_enough ? Lack::kUnits : Lack::kOther, until_ns);
     }
     if (!may_fit) {
-      co_return PosixError(ENOSPC, "less is free for file data than the range needs");
+      co_return no_room(PosixError(ENOSPC, "less is free for file data than the range needs"));
     }
   }
   co_return PosixStatus();

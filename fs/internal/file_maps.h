@@ -85,6 +85,10 @@ class FileMaps {
                                                    uint64_t from, uint64_t to, uint64_t most_to);
   PosixStatus allocate_into(std::vector<Piece>& pieces, Ino ino, uint64_t from, uint64_t to,
                             uint64_t most_to);
+  // Damaged: it is not known which units are free.
+  Status check_space_known() const;
+  // What a call ends with that got no units. EIO for ENOSPC: a data server is away.
+  PosixError no_room(PosixError why) const;
   // Of at least a unit, for bytes from `at` of the file on.
   Result<AreaRange> allocate(Ino ino, uint64_t at, uint64_t most);
   void give_back(const std::vector<Piece>& pieces);

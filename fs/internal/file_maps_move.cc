@@ -103,8 +103,13 @@ Task<PosixResult<uint64_t>> FileMaps::move(SharedGuard guard, Ino ino, uint64_t 
   core_.reservations.take_back(ino);
   Moved moved(core_.queue);
   moved.old = there.front();
-  Result<AreaRange> place = allocate(ino, file_offset, std::min(moved.old.place.bytes, kMostMoved));
-  if (!place) co_return PosixError(std::move(place.error()));
+  const uint64_t most = std::min(moved.old.place.bytes, kMostMoved);
+  Result<AreaRange> place = allocate(ino, file_offset, most);
+  if (!place && place.code() == ErrorCode::kFull) {
+    const Status grown = co_await core_.space().make_room();
+    if (grown) place = allocate(ino, file_offset, most);
+  }
+  if (!place) co_return no_room(PosixError(std::move(place.error())));
   if (place->server == server) {  // it takes new data again
     core_.space().give_back(*place);
     co_return uint64_t{0};

@@ -41,7 +41,7 @@ Task<PosixStatus> FileMaps::allocate_new(Ino ino, Replaced& replaced) {
     }
     if (made.number() != ENOSPC) co_return PosixError(made.error());
     const bool may_fit = co_await more_is_free(Lack::kUnits, until_ns);
-    if (!may_fit) co_return PosixError(made.error());
+    if (!may_fit) co_return no_room(made.error());
   }
   PMSTORE_CHECK(replaced.made.front().file_offset == replaced.from &&
                     replaced.made.back().end() == replaced.to,

@@ -1,7 +1,10 @@
 // Files that need more room than the pool was made with, and give it back.
 #include <algorithm>
 
+#include "fs/layout/fs_layout.h"
 #include "log/log_client.h"
+#include "pmstore/client.h"
+#include "tests/unit/fs/service/data_server_pool.h"
 #include "tests/unit/fs/service/files_world.h"
 
 namespace pmstore::fs {
@@ -153,8 +156,112 @@ TEST_P(FilesAreaGrowth, RoomIsReservedBeyondTheFirstSection) {
   EXPECT_GT(extents, 1u);
   const auto more = world_.run(file->allocate(AllocateMode::kExtend, kLarge, 64 * kMebibyte));
   EXPECT_EQ(number_of(more), ENOSPC);
+  EXPECT_EQ(file_extents(), extents) << "what cannot fit takes nothing from others";
+  const FileSystemUsage usage = world_.usage(*client);
+  EXPECT_GE(usage.growable_bytes, kMebibyte);
+  const auto all = world_.run(file->allocate(AllocateMode::kExtend, kLarge, usage.free_bytes));
+  EXPECT_TRUE(all) << all.error().to_string();
   world_.write(*file, 100, content(kMebibyte));
   EXPECT_EQ(world_.read(*file, 100, kMebibyte), content(kMebibyte));
+}
+
+// A section whose units no record names seems to be empty.
+TEST_P(FilesAreaGrowth, NoSectionGoesWhileAWrongRecordHidesWhatIsInUse) {
+  Ino hidden{};
+  {
+    const auto client = world_.connect();
+    const auto first = world_.open(*client, "/first");
+    const FileSystemUsage usage = world_.usage(*client);
+    const uint64_t bytes = usage.free_bytes - usage.growable_bytes;
+    ASSERT_TRUE(world_.run(first->allocate(AllocateMode::kExtend, 0, bytes)));
+    ASSERT_EQ(file_extents(), 1u);
+    const auto second = world_.open(*client, "/second");
+    world_.write(*second, 0, content(10'000));
+    hidden = second->ino();
+    ASSERT_EQ(file_extents(), 2u);
+    auto store = world_.run(Client::connect(world_.executor(), world_.uri(), {})).value();
+    const auto maps = world_.run(store->open_table(".fs.maps", false)).value();
+    ASSERT_TRUE(world_.run(store->put(maps, internal::map_key(hidden, 0), "wrong")));
+    world_.run(store->close());
+  }
+  world_.crash();
+  world_.start();
+  const auto client = world_.connect();
+  world_.let_time_pass(5 * FilesWorld::kLeaseNs);
+  EXPECT_EQ(file_extents(), 2u);
+  const auto file = world_.open(*client, "/third");
+  const auto made = world_.run(file->allocate(AllocateMode::kExtend, 0, kLarge));
+  EXPECT_EQ(number_of(made), EIO);
+  EXPECT_EQ(file_extents(), 2u);
+  world_.stop();
+  EXPECT_EQ(file_extents(), 2u);
+  world_.start();
+}
+
+// ---- with data servers beside the area ----
+
+class FilesAreaBesideOthers : public FilesAreaGrowth {
+ protected:
+  static constexpr size_t kStriped = 6 * kMebibyte;  // a half of it fits into the first section
+  void add() {
+    const auto added = world_.run(client_->add_data_server(elsewhere_.uri()));
+    ASSERT_TRUE(added) << added.error().to_string();
+  }
+  std::string write_large(const char* path) {
+    std::string text = content(kStriped);
+    const auto file = world_.open(*client_, path);
+    for (size_t at = 0; at < kStriped; at += kMebibyte) {
+      world_.write(*file, at, std::string_view(text).substr(at, kMebibyte));
+    }
+    return text;
+  }
+  void expect_there(const char* path, const std::string& text) {
+    const auto file = world_.open(*client_, path);
+    for (size_t at = 0; at < kStriped; at += kMebibyte) {
+      ASSERT_EQ(world_.read(*file, at, kMebibyte), text.substr(at, kMebibyte));
+    }
+  }
+
+  DataServerPool elsewhere_{world_, "beside", 16 << 20, GetParam()};
+  std::unique_ptr<FileSystem> client_ = world_.connect();
+};
+
+INSTANTIATE_TEST_SUITE_P(Domains, FilesAreaBesideOthers,
+                         testing::Values(persist::Domain::kNone, persist::Domain::kCpuCache),
+                         [](const auto& tested) {
+                           return std::string(persist::domain_name(tested.param));
+                         });
+
+TEST_P(FilesAreaBesideOthers, AFullAreaGrowsWhileADataServerIsAway) {
+  ASSERT_NO_FATAL_FAILURE(add());
+  elsewhere_.crash();
+  world_.let_time_pass(FilesWorld::kLeaseNs);
+  const std::string text = write_large("/large");
+  EXPECT_GT(file_extents(), 1u);
+  expect_there("/large", text);
+  elsewhere_.start();
+  world_.let_time_pass(FilesWorld::kLeaseNs);
+}
+
+TEST_P(FilesAreaBesideOthers, ADrainGrowsTheArea) {
+  ASSERT_NO_FATAL_FAILURE(add());
+  const std::string text = write_large("/large");
+  ASSERT_EQ(file_extents(), 1u) << "half of it is here";
+  ASSERT_TRUE(world_.run(client_->drain_data_server(1)));
+  world_.let_time_pass(10 * FilesWorld::kLeaseNs);
+  EXPECT_GT(file_extents(), 1u);
+  EXPECT_EQ(elsewhere_.owner(), AreaOwner{}) << "all of it has gone from there";
+  expect_there("/large", text);
+}
+
+TEST_P(FilesAreaBesideOthers, AFullAreaGrowsWhileOthersHaveRoom) {
+  ASSERT_NO_FATAL_FAILURE(add());
+  const std::string one = write_large("/one");
+  ASSERT_EQ(file_extents(), 1u);
+  const std::string other = write_large("/other");
+  EXPECT_GT(file_extents(), 1u);
+  expect_there("/one", one);
+  expect_there("/other", other);
 }
 
 // The pool was made without room for files.
