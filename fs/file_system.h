@@ -226,8 +226,8 @@ class File {
   // For those who place computation: where the data lies.
   base::Task<PosixResult<FileMap>> map(uint64_t offset, uint64_t bytes);
   // As fsync(), and then the file is closed, whatever that gives. The server hears of that in the
-  // background, before later calls of this FileSystem; calls of other clients may find the file open
-  // for a moment longer. A server that is away takes the file for closed when it hears of this
+  // background, before later calls of this FileSystem; calls of other clients may find the file
+  // open for a moment longer. A server that is away takes the file for closed when it hears of this
   // client again.
   base::Task<PosixStatus> close();
 
