@@ -70,6 +70,12 @@ Result<fs::AreaRange> LocalAreas::allocate(uint16_t server, uint64_t least, uint
   range.server = server;
   return range;
 }
+std::optional<fs::AreaRange> LocalAreas::take_unclean(uint16_t server) {
+  auto range = servers_[server].space->take_unclean(fs::LocalDataSpace::kServer);
+  if (range) range->server = server;
+  return range;
+}
+
 void LocalAreas::give_back(const fs::AreaRange& range) { of(range).give_back(in_area(range)); }
 uint64_t LocalAreas::generation(const fs::AreaRange& range) const {
   return of(range).generation(in_area(range));

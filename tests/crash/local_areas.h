@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -37,6 +38,7 @@ class LocalAreas final : public fs::DataSpace {
 
   Status claim(const fs::AreaRange& range) override;
   Result<fs::AreaRange> allocate(uint16_t server, uint64_t least, uint64_t most) override;
+  std::optional<fs::AreaRange> take_unclean(uint16_t server) override;
   void give_back(const fs::AreaRange& range) override;
   uint64_t generation(const fs::AreaRange& range) const override;
   base::Task<Status> change_generations(std::vector<fs::AreaRange> ranges) override;
