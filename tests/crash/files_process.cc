@@ -67,7 +67,7 @@ Status FilesProcess::start(persist::Pool& pool, persist::Pool* other, const Grow
   };
   PMSTORE_TRY(names_, run(fs::Namespace::open(*client_, *space_, options)));
   // As FilesServer.
-  if (keeper_) keeper_->look_for_empty();
+  if (keeper_) keeper_->begin();
   return {};
 }
 
