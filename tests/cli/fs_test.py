@@ -307,11 +307,11 @@ class Copies(Files):
         self.assertRegex(lines[-1], "50 failed; the first 20 are above")
 
     def test_a_full_store_leaves_no_part(self):
-        # More than the pool has, beside logs and records.
-        big = self.local("big", b"x" * (200 << 20))
+        # More than the pool has.
+        big = self.local("big", b"x" * (300 << 20))
         self.bad("put '.*/big': to '/big': .* free", "put", big, "/big")
         self.bad("put '/pipe': .* free", "put", "-", "/pipe",
-                 stdin=b"x" * (200 << 20))
+                 stdin=b"x" * (300 << 20))
         self.assertEqual(self.good("ls"), "")
         self.good("check")
         # What is removed is cleaned before it is free: by a server in the background, by a command
