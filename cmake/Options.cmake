@@ -39,11 +39,13 @@ option(PMSTORE_FEWER_COMPILATIONS
 if(CMAKE_UNITY_BUILD OR PMSTORE_FEWER_COMPILATIONS)
   target_compile_options(pmstore_options INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
-  # Such a tree links some hundred programs once, and gold takes half of the time for each.
+  # Such a tree links some hundred programs once, and gold takes half of the time for each. It does
+  # not keep to the version scripts of the libraries.
   include(CheckLinkerFlag)
   check_linker_flag(CXX -fuse-ld=gold PMSTORE_HAS_GOLD)
   if(PMSTORE_HAS_GOLD)
-    target_link_options(pmstore_options INTERFACE -fuse-ld=gold)
+    target_link_options(pmstore_options INTERFACE
+      $<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-fuse-ld=gold>)
   endif()
 endif()
 

@@ -135,7 +135,8 @@ class WithoutFileBytes(fs_test.Files):
         done = self.run_program("pmstored", "--pool", self.pool, "--listen",
                                 "tcp://127.0.0.1:0", "--files", "--file-limit", "512K")
         self.assertEqual(done.returncode, 1)
-        self.assertRegex(done.stderr.decode(), "limited to 524288 bytes.*at least 1 MiB.*--file-limit")
+        self.assertRegex(done.stderr.decode(),
+                         "limited to 524288 bytes.*at least 1 MiB.*--file-limit")
         self.serve("--files")
 
 
