@@ -22,7 +22,10 @@ class FilesBuffers : public DataServersTest {
     with.devices = &devices_;
     client_ = world_.connect(with);
   }
-  ~FilesBuffers() override { run(client_->close()); }
+  ~FilesBuffers() override {
+    run(client_->close());
+    client_.reset();  // before its devices
+  }
 
   static std::span<std::byte> bytes(std::string& text) {
     return std::as_writable_bytes(std::span(text));
