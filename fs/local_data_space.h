@@ -132,7 +132,7 @@ class LocalDataSpace final : public DataSpace {
   uint64_t first_word_;  // what a unit begins with
   uint64_t end_ = 0;
   std::vector<std::unique_ptr<Section>> sections_;  // by number
-  QuarantineGate* gate_ = nullptr;                  // nullptr: nobody else writes to the area
+  QuarantineGate* gate_ = nullptr;                  // nullptr: no client writes to the area
 };
 
 }  // namespace pmstore::fs

@@ -226,7 +226,8 @@ Task<PosixResult<Attributes>> Directories::make_once(const MakeCall& call, bool&
   if (opens && !is_new) core_.opens.remove(ino, *call.open_for);
   if (!made) co_return std::move(made.error());
   if (opens && made->is_made_before) {
-    // As the first try would have it: its mode does not matter. Nobody removes the name meanwhile.
+    // The file's mode is not checked, as it is not for a new file. The lock of the directory keeps
+    // the name.
     const bool has_room = core_.opens.add(made->attributes.ino, *call.open_for);
     if (!has_room) co_return PosixError(ENFILE, "as many files are open as can be");
     co_return std::move(made->attributes);

@@ -29,6 +29,7 @@ using internal::SessionRef;
 constexpr uint64_t kMs = 1'000'000;
 constexpr uint64_t kRoundNs = 3000 * kMs;  // longer than a server lets a lock be held
 constexpr uint64_t kPauseNs = 20 * kMs;
+constexpr uint64_t kLongestStartNs = 120'000 * kMs;
 
 struct Options {
   std::string uri;
@@ -53,7 +54,11 @@ class Holders {
     auto uri = fabric::parse_uri(options_.uri);
     if (!uri) fail(options_.uri, uri.error().message);
     for (unsigned i = 0; i < options_.clients; ++i) executor_.spawn(hold(*uri, i));
-    while (holding_ < options_.clients) co_await executor_.sleep_for(kPauseNs);
+    const uint64_t give_up_ns = executor_.now_ns() + kLongestStartNs;
+    while (holding_ < options_.clients) {
+      if (executor_.now_ns() >= give_up_ns) fail("locks", fmt::format("only {} hold", holding_));
+      co_await executor_.sleep_for(kPauseNs);
+    }
     fmt::print("holding {}\n", holding_);
     std::fflush(stdout);
     pollfd input{STDIN_FILENO, POLLIN, 0};
@@ -91,8 +96,10 @@ class Holders {
     const SessionRef session = co_await open(uri, secret);
     const TableId table = co_await find_table(*session);
     const std::string key = fmt::format("held{}", number);
+    bool has_held = false;
     for (uint64_t round = 0;; ++round) {
-      if (co_await lock(*session, secret.id(), table, key, round) && round == 0) ++holding_;
+      const bool holds = co_await lock(*session, secret.id(), table, key, round);
+      if (holds && !std::exchange(has_held, true)) ++holding_;
       const uint64_t until_ns = executor_.now_ns() + kRoundNs;
       while (executor_.now_ns() < until_ns) {
         if (options_.asks) co_await ask(*session);

@@ -164,7 +164,7 @@ TEST_F(HashIndexTest, PinnedMemoryStays) {
   EXPECT_EQ(count_of(0, 100'000), 100'000u);
 }
 
-// Huge pages are zeroed in one go, in the turn of whoever uses them first.
+// The kernel zeroes a huge page in one go, during the turn that uses it first.
 TEST_F(HashIndexTest, FullPiecesMayBeHugePagesAndTheLastIsNot) {
   if (access("/sys/kernel/mm/transparent_hugepage", F_OK) != 0) {
     GTEST_SKIP() << "the kernel has no huge pages";
