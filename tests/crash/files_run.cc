@@ -16,6 +16,7 @@
 #include "persist/pool_layout.h"
 #include "pmstore/layout/slab_layout.h"
 #include "tests/crash/files_process.h"
+#include "tests/crash/opened_pool.h"
 
 namespace pmstore::crash {
 namespace {
@@ -39,6 +40,7 @@ class RestartedFiles final : public Restarted {
   RestartedFiles(std::unique_ptr<persist::Pool> pool) : pool_(std::move(pool)) {}
   std::vector<persist::Memory*> memories() override { return {&pool_->memory()}; }
   Result<uint64_t> recover() override {
+    PMSTORE_TRY_STATUS(record_opening(*pool_));
     PMSTORE_TRY(process_, FilesProcess::open(*pool_));
     PMSTORE_TRY(const std::string content, process_->content());
     PMSTORE_TRY_STATUS(process_->check());

@@ -9,6 +9,7 @@
 #include "base/random.h"
 #include "pmstore/check.h"
 #include "pmstore/convert.h"
+#include "tests/crash/opened_pool.h"
 #include "tests/unit/pmstore/shard/store_fixture.h"
 
 namespace pmstore::crash {
@@ -85,6 +86,7 @@ Status RestartedStore::check_pool() {
 }
 
 Result<uint64_t> RestartedStore::recover() {
+  PMSTORE_TRY_STATUS(record_opening(*pool_));
   // Of an earlier release: what its user does with it.
   const auto found_catalog = internal::TableCatalog::load_any(*pool_);
   if (found_catalog && found_catalog->is_earlier()) {

@@ -16,6 +16,7 @@
 #include "persist/pool_layout.h"
 #include "pmstore/check.h"
 #include "pmstore/shard/slab_arena.h"
+#include "tests/crash/opened_pool.h"
 #include "tests/crash/restarted_store.h"
 #include "tests/unit/pmstore/shard/store_fixture.h"
 
@@ -99,6 +100,7 @@ class RestartedTwoPhase final : public Restarted {
   uint64_t start_number() const override { return store_ ? store_->catalog().header().epoch : 0; }
 
   Result<uint64_t> recover() override {
+    PMSTORE_TRY_STATUS(record_opening(*pool_));
     PMSTORE_TRY(const CheckReport report, check_store(*pool_));
     if (!report.sound()) return make_error(ErrorCode::kBadPool, report.problems.front());
     PMSTORE_TRY(store_, internal::Store::open(*pool_));
