@@ -17,7 +17,8 @@ constexpr uint64_t kStoreRingBytes = 16 << 10;
 constexpr uint64_t kStoreLogBytes = 32 << 10;
 // The work behind an acknowledged commit takes less.
 constexpr uint64_t kBehindNs = 60'000;
-constexpr uint64_t kMsyncNs = 8000;  // some times as long as a commit's messages are under way
+// A group waits for company for a sixteenth of it: longer than the network holds an effect back.
+constexpr uint64_t kMsyncNs = 80'000;
 constexpr uint64_t kReconnectNs = 1'000'000'000;
 constexpr unsigned kMostLooks = 40;  // at a record that is locked, of 100 us each
 

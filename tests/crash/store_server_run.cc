@@ -154,7 +154,10 @@ void GroupServerRun::script(size_t shift) {
   }
   PMSTORE_CHECK(stat().find("\"largest\": 1}") == std::string::npos,
                 "some transactions have shared an msync");
-  for (uint64_t ns = shift; ns < 30'000; ns += 1000) die_amid(four(300), ns);
+  // Amid the first group of the four, and behind its msync.
+  for (const uint64_t from : {0, 80'000}) {
+    for (uint64_t ns = shift; ns < 30'000; ns += 1000) die_amid(four(300), from + ns);
+  }
   // Each builds on the one before, in the slot of the record and in a new one. One client's, so
   // that they arrive in this order.
   const auto chain = [&] {
