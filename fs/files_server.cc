@@ -269,15 +269,18 @@ std::string FilesServer::State::data_stat_json() const {
 
 std::string FilesServer::State::stat_json() const {
   const FilesServiceCounters counters = files->counters();
+  const uint64_t most = keeper->most_bytes();
   return fmt::format(
       R"({{"identity": {}, "area_bytes": {}, "free_bytes": {}, "growable_bytes": {}, )"
-      R"("sections": {}, "sessions_total": {}, "clients": {}, "calls": {}, "repeated": {}, )"
+      R"("limit_bytes": {}, "sections": {}, "sessions_total": {}, "clients": {}, )"
+      R"("calls": {}, "repeated": {}, )"
       R"("news": {}, "recalls": {}, "deaf": {}, "malformed": {}, "data_sessions": {}, )"
       R"("stale_writes": {}, "fenced": {}, "store_messages": {}}})",
       names == nullptr ? 0 : names->identity(), all->total_bytes(), all->free_bytes(),
-      all->growable_bytes(), area->sections().size(), counters.sessions, counters.clients,
-      counters.calls, counters.repeated, counters.news, counters.recalls, counters.deaf,
-      counters.malformed, data->sessions(), data->stale_writes(), fenced,
+      all->growable_bytes(), most == UINT64_MAX ? "null" : std::to_string(most),
+      area->sections().size(), counters.sessions, counters.clients, counters.calls,
+      counters.repeated, counters.news, counters.recalls, counters.deaf, counters.malformed,
+      data->sessions(), data->stale_writes(), fenced,
       client == nullptr ? 0 : client->counters().server_messages);
 }
 

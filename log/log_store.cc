@@ -226,6 +226,7 @@ uint64_t LogStore::epoch() const { return state_->directory.epoch(); }
 void LogStore::keep_free(std::function<uint64_t()> kept) {
   state_->directory.keep_free(std::move(kept));
 }
+void LogStore::limit_to(uint64_t bytes) { state_->directory.limit_to(bytes); }
 size_t LogStore::damaged_places() const { return state_->directory.damaged_places(); }
 persist::Memory& LogStore::memory() const { return state_->memory; }
 

@@ -50,6 +50,9 @@ class LogStore {
   // So many bytes of what the pool has free stay free: create() is Full before. For what else takes
   // extents of the pool.
   void keep_free(std::function<uint64_t()> kept);
+  // The extents of logs take no more of the pool than `bytes` together: create() is Full before.
+  // What they have stays.
+  void limit_to(uint64_t bytes);
 
   // AlreadyExists; Full (says how much is free): the pool has no room for the log, or no entry for
   // another extent; InvalidArgument (name, size). The identity is the one in `options`, also when

@@ -62,6 +62,9 @@ struct FormatOptions {
   // transaction's redo record takes a little less than half of it, and at most 2 MiB. 0: pool / 32,
   // between 64 KiB and 16 MiB.
   uint64_t shard_log_bytes = 0;
+  // Records begin with at least so much, in one extent that stays theirs; rounded up to whole
+  // pieces where the pool has room for that. 0: one piece.
+  uint64_t record_bytes = 0;
 };
 
 // Writes the store's catalog into a new pool and allocates its extents. Durable on return. Full:
@@ -133,6 +136,11 @@ struct ServerOptions {
   // 64 MiB. While they take more, no new client is let in, and silent ones that hold some are
   // fenced (docs/service.md).
   uint64_t message_bytes = uint64_t{1} << 30;
+  // Extents of records take no more of the pool than so many bytes together, and those of logs no
+  // more than so many: what needs another extent is Full then. What they have already stays, also
+  // above the limit.
+  uint64_t most_record_bytes = UINT64_MAX;
+  uint64_t most_log_bytes = UINT64_MAX;
   RecoveryOptions recovery = {};
   fabric::RpcOptions rpc;
   // Opens the devices of listen(): a host of the modelled machine. nullptr: this machine. Outlives

@@ -50,6 +50,7 @@ class AreaKeeper {
   // As DataSpace.
   base::Task<Status> make_room();
   uint64_t growable_bytes() const;
+  uint64_t most_bytes() const { return options_.most_bytes; }
   // A section is made, if there can be one, and nothing waits for it.
   void grow_beside();
   // At a stop: sections that are empty go now. What cannot be freed is found by the next start.

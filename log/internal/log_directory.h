@@ -96,6 +96,8 @@ class LogDirectory {
   Status give_back(uint64_t room);
   // So many free bytes of the pool are not for logs.
   void keep_free(std::function<uint64_t()> kept) { kept_ = std::move(kept); }
+  // All extents of logs have no more than so much together.
+  void limit_to(uint64_t bytes) { most_bytes_ = bytes; }
   bool rooms_come_back() const { return pool_->info().extents_come_back; }
 
   // Of the area's extent in the pool's memory.
@@ -111,6 +113,8 @@ class LogDirectory {
     uint64_t bytes;
   };
   std::vector<Gap> gaps() const;
+  uint64_t extent_bytes() const;
+  uint64_t free_in_pool() const;
   uint64_t free_for_logs() const;
   void add_gaps(const LogExtent& extent, std::vector<Gap>& free) const;
   const persist::Extent* find_room(uint64_t name) const;
@@ -133,6 +137,7 @@ class LogDirectory {
   persist::Memory* memory_;
   persist::Extent extent_;  // the area's
   std::function<uint64_t()> kept_;
+  uint64_t most_bytes_ = UINT64_MAX;  // of all extents of logs
   LogAreaHeader header_{};
   std::optional<persist::Persisted> durable_;  // since begin_epoch()
   std::vector<Place> places_;

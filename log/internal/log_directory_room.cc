@@ -64,10 +64,25 @@ uint64_t LogDirectory::region_offset(const LogSlot& slot) const {
   return find_extent(slot.extent)->offset + slot.region_offset;
 }
 
-uint64_t LogDirectory::free_for_logs() const {
+uint64_t LogDirectory::extent_bytes() const {
+  uint64_t bytes = 0;
+  for (const LogExtent& extent : extents()) bytes += extent.bytes;
+  return bytes;
+}
+
+// Beside what is kept for others.
+uint64_t LogDirectory::free_in_pool() const {
   const uint64_t free = pool_->largest_free_extent();
   const uint64_t kept = kept_ ? kept_() : 0;
   return persist::round_down(free - std::min(free, kept), persist::kXpLineBytes);
+}
+
+// That, and within the limit.
+uint64_t LogDirectory::free_for_logs() const {
+  const uint64_t left = most_bytes_ - std::min(most_bytes_, extent_bytes());
+  // A smaller extent takes as much of the pool.
+  if (left < pool_->least_extent()) return 0;
+  return std::min(free_in_pool(), persist::round_down(left, persist::kXpLineBytes));
 }
 
 Result<LogDirectory::Region> LogDirectory::take_room(uint64_t bytes) {
@@ -76,14 +91,13 @@ Result<LogDirectory::Region> LogDirectory::take_room(uint64_t bytes) {
   const uint64_t kept = kept_ ? kept_() : 0;
   const uint64_t most = free_for_logs();
   if (needed > most) return no_room(bytes);
-  uint64_t have = 0;
-  for (const LogExtent& extent : extents()) have += extent.bytes;
-  const uint64_t step = std::min(have / 2, pool_->info().bytes / kPoolPerRoom);
+  const uint64_t step = std::min(extent_bytes() / 2, pool_->info().bytes / kPoolPerRoom);
   const uint64_t wanted = std::max({needed, step, pool_->least_extent()});
   const uint64_t taken = persist::round_up(std::min(wanted, most), persist::kXpLineBytes);
   PMSTORE_TRY(const persist::Extent room,
               pool_->allocate_extent(persist::ExtentKind::kLog, std::min(taken, most)));
   PMSTORE_CHECK(room.bytes >= needed, "the region lies in the room");
+  PMSTORE_CHECK(extent_bytes() <= most_bytes_, "no extent is taken above the limit");
   // `kept` counts what a pool's objects take beside their extents.
   PMSTORE_CHECK(pool_->largest_free_extent() + pool_->least_extent() / 8 >= kept,
                 "what is kept free for others stays free");
@@ -151,12 +165,21 @@ std::optional<LogDirectory::Region> LogDirectory::free_region(uint64_t bytes) co
 
 Error LogDirectory::no_room(uint64_t bytes) const {
   const uint64_t largest = exists() ? largest_free_region() : 0;
+  const bool is_limited = free_for_logs() < free_in_pool();
+  const std::string what_to_do =
+      is_limited ? fmt::format(
+                       "delete a log, or give a higher limit (pmstored --log-limit): logs "
+                       "have {} of the pool and are limited to {}",
+                       base::size_text(extent_bytes()), base::size_text(most_bytes_))
+                 : std::string(
+                       "delete a log, or free other space of the pool (pmstore pool info "
+                       "shows who has it)");
   return make_error(
       ErrorCode::kFull,
-      fmt::format("no room for a log of {}: the largest that fits has {}; delete a log, or free "
-                  "other space of the pool (pmstore pool info shows who has it)",
+      fmt::format("no room for a log of {}: the largest that fits has {}; {}",
                   base::size_text(bytes - kRingHeaderBytes),
-                  base::size_text(largest >= kMinRingBytes ? largest - kRingHeaderBytes : 0)));
+                  base::size_text(largest >= kMinRingBytes ? largest - kRingHeaderBytes : 0),
+                  what_to_do));
 }
 
 }  // namespace pmstore::log::internal

@@ -10,6 +10,7 @@ base::Task<Result<std::unique_ptr<Embedded>>> Embedded::open(Executor& executor,
   PMSTORE_CO_TRY(embedded->pool, open_pool(path, pool_options));
   ServerOptions server_options;
   server_options.discipline = options.local_discipline;
+  server_options.most_record_bytes = options.most_record_bytes;
   PMSTORE_CO_TRY(embedded->server,
                  co_await Server::start(executor, *embedded->pool, server_options));
   // A name of its own: the path is how other clients of this process would ask for a pool.

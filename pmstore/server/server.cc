@@ -38,6 +38,7 @@ base::Task<Result<std::unique_ptr<Server>>> Server::start(Executor& executor, pe
   auto state = std::make_unique<State>();
   state->core = std::make_shared<ServerCore>(executor, pool, options, std::move(store));
   PMSTORE_CO_TRY_STATUS(state->core->start_logs());
+  state->core->store->arena().limit_to(options.most_record_bytes);
   state->core->rings.watch();
   if (persist::SparseBlocks::of(pool) == nullptr) state->core->store->arena().keep_blocks();
   state->core->follow_checkpoint();

@@ -62,6 +62,7 @@ Status ServerCore::start_logs() {
   const uint64_t identity = base::mix64(store->catalog().header().pool ^ kOfLogs);
   PMSTORE_TRY(logs, log::LogStore::open(pool, std::max<uint64_t>(identity, 1)));
   logs->keep_free([this] { return store->catalog().kept_for_rings(); });
+  logs->limit_to(options.most_log_bytes);
   log_service = std::make_unique<log::LogService>(executor, *logs, options.most_clients);
   log_service->serve(host);
   return {};

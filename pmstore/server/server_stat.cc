@@ -10,6 +10,11 @@ namespace pmstore::internal {
 
 namespace {
 
+// Of what extents of one kind may take.
+std::string limit_json(uint64_t most_bytes) {
+  return most_bytes == UINT64_MAX ? "null" : std::to_string(most_bytes);
+}
+
 // A member to go behind others.
 std::string log_stat_json(const ServerCore& core) {
   const log::LogServiceCounters counters = core.log_service->counters();
@@ -26,11 +31,12 @@ std::string log_stat_json(const ServerCore& core) {
   return fmt::format(
       R"(, "logs": {{"logs": {}, "sessions_total": {}, "producers_total": {}, "fenced": {}, )"
       R"("shared_appends": {}, "group_commits": {}, "malformed": {}, "entries_total": {}, )"
-      R"("used_bytes": {}, "area_bytes": {}, )"
+      R"("used_bytes": {}, "area_bytes": {}, "limit_bytes": {}, )"
       R"("regions": {{"registered": {}, "refused": {}}}}})",
       logs.size(), counters.sessions, counters.producers, counters.fenced, counters.shared_appends,
       counters.group_commits, counters.malformed, entries, used, area_bytes,
-      counters.extents_registered, counters.extents_refused);
+      limit_json(core.options.most_log_bytes), counters.extents_registered,
+      counters.extents_refused);
 }
 
 std::string redo_stat_json(const ServerCore& core) {
@@ -150,7 +156,8 @@ std::string server_stat_json(const ServerCore& core) {
       R"({{"epoch": {}, "discipline": "{}", "domain": "{}", "sessions": {}, "resolving": {}, )"
       R"("sessions_total": {}, "fenced": {}, "leases_expired": {}, "malformed": {}, "calls": {}, )"
       R"("commits": {}, "conflicts": {}, "live_records": {}, "free_bytes": {}, )"
-      R"("records_bytes": {}, "frames": {}, "index": {}, "flushed_lines": {}, "drains": {}, )"
+      R"("records_bytes": {}, "records_limit_bytes": {}, "frames": {}, "index": {}, )"
+      R"("flushed_lines": {}, "drains": {}, )"
       R"("msyncs": {}, "failed": {}, "gets": {}, "scans": {}, "applied": {}, )"
       R"("group_commit": {}, "two_phase": {}, "views": {}, "leaf_chunks": {}, "redo": {}{}}})",
       store.catalog().header().epoch, discipline_name(core.discipline),
@@ -158,9 +165,10 @@ std::string server_stat_json(const ServerCore& core) {
       counters.sessions, core.totals.fenced, counters.silent,
       counters.malformed + core.admin.counters().malformed, counters.calls, core.totals.commits,
       core.totals.conflicts, store.live_records(), store.arena().free_chunks() * kChunkBytes,
-      store.arena().bytes(), frames_stat_json(core), index_stat_json(core), stats.flushed_lines,
-      stats.drains, stats.msyncs, store.failed(), core.totals.gets, core.totals.scans,
-      core.totals.applied, groups_stat_json(core.group.counters()), two_phase_stat_json(store),
+      store.arena().bytes(), limit_json(core.options.most_record_bytes), frames_stat_json(core),
+      index_stat_json(core), stats.flushed_lines, stats.drains, stats.msyncs, store.failed(),
+      core.totals.gets, core.totals.scans, core.totals.applied,
+      groups_stat_json(core.group.counters()), two_phase_stat_json(store),
       views_stat_json(*store.viewed_slots()), leaves_stat_json(core), redo_stat_json(core), others);
 }
 

@@ -125,7 +125,21 @@ Status TableCatalog::make_first_records(const FormatOptions& options) {
       pool_->info().bytes >= persist::kMinPoolBytes && room >= log_room + 8 * kChunkBytes;
   if (more_tables) header_.tables_bytes = kMoreTablesBytes;
   const uint64_t beside = header_.tables_bytes + log_room;
-  const uint64_t most = (uint64_t{header_.frame_chunks} - 1) * kChunkBytes;
+  const uint64_t frame_bytes = uint64_t{header_.frame_chunks} * kChunkBytes;
+  const uint64_t most_frames = frames_of(pool_->info().bytes, frame_bytes);
+  const uint64_t possible = persist::round_down(
+      std::min(room - std::min(room, beside), most_frames * frame_bytes - kChunkBytes),
+      kChunkBytes);
+  if (possible < options.record_bytes) {
+    return make_error(ErrorCode::kFull,
+                      "the pool has no room for " + base::size_text(options.record_bytes) +
+                          " of records at once: at most " + base::size_text(possible) +
+                          " are free together beside client rings, logs and files; records take "
+                          "more by need");
+  }
+  // Whole frames, and the last chunk of the last one stays without memory.
+  const uint64_t frames = (options.record_bytes + kChunkBytes + frame_bytes - 1) / frame_bytes;
+  const uint64_t most = std::max<uint64_t>(frames, 1) * frame_bytes - kChunkBytes;
   PMSTORE_TRY(
       const auto records,
       pool_->allocate_extent(persist::ExtentKind::kRecords,

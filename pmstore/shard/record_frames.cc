@@ -112,6 +112,20 @@ std::span<std::byte> RecordFrames::memory(uint32_t frame) const {
   return {memory_of_[frame], bytes};
 }
 
+uint64_t RecordFrames::extent_bytes() const {
+  uint64_t bytes = 0;
+  for (const persist::Extent& extent : pool_->info().extents) {
+    if (extent.kind == persist::ExtentKind::kRecords) bytes += extent.bytes;
+  }
+  return bytes;
+}
+
+bool RecordFrames::is_limited(uint32_t run) const {
+  // A smaller one takes as much of the pool.
+  const uint64_t least = std::max(kFrameHeaderBytes + run * kChunkBytes, pool_->least_extent());
+  return bytes_below_limit() < least;
+}
+
 Result<RecordFrames::Part> RecordFrames::take(uint32_t run, uint64_t base_version,
                                               uint64_t kept_bytes) {
   const auto* const free = std::find(memory_of_.begin(), memory_of_.begin() + most_, nullptr);
@@ -119,12 +133,12 @@ Result<RecordFrames::Part> RecordFrames::take(uint32_t run, uint64_t base_versio
   const uint64_t most_free = pool_->largest_free_extent();
   const uint64_t least = kFrameHeaderBytes + run * kChunkBytes;
   if (frame == most_ || extents_of_records(pool_->info()) == kMostFrames ||
-      run * kChunkBytes >= frame_bytes() || most_free < kept_bytes + least) {
+      run * kChunkBytes >= frame_bytes() || most_free < kept_bytes + least || is_limited(run)) {
     return make_error(ErrorCode::kFull);
   }
-  const uint64_t bytes =
-      std::min(persist::round_down(most_free - kept_bytes - kFrameHeaderBytes, kChunkBytes),
-               frame_bytes() - kChunkBytes);
+  const uint64_t room = std::min(most_free - kept_bytes, bytes_below_limit());
+  const uint64_t bytes = std::min(persist::round_down(room - kFrameHeaderBytes, kChunkBytes),
+                                  frame_bytes() - kChunkBytes);
   FrameHeader header{};
   header.magic = kFrameMagic;
   header.pool = identity_;
@@ -142,6 +156,7 @@ Result<RecordFrames::Part> RecordFrames::take(uint32_t run, uint64_t base_versio
   const auto extent = pool_->allocate_filled(persist::ExtentKind::kRecords, whole, fill);
   if (!extent) return extent.error();
   set(frame, *extent, header);
+  PMSTORE_CHECK(extent_bytes() <= most_bytes_, "no extent is taken above the limit");
   return Part{static_cast<uint32_t>(frame * frame_bytes() / kChunkBytes), header.chunks,
               base_version};
 }

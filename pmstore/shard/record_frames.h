@@ -5,10 +5,11 @@
 // extent that is taken from the pool when records need room, and given back when none is left in
 // it. Invariants: a frame has one piece of memory at most, and a frame's number is used again only
 // with a base version that is at least as high as every version it ever had; the memory of two
-// frames never overlaps. Threads: one. The pool is borrowed. Durable on return: take() and
-// give_back().
+// frames never overlaps; no extent is taken that brings all of them above the limit. Threads: one.
+// The pool is borrowed. Durable on return: take() and give_back().
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -67,9 +68,17 @@ class RecordFrames {
             comes_back(frame_of_chunk(chunk - 1)));
   }
 
+  // The extents of records take no more of the pool than `bytes` together. What they have stays.
+  void limit_to(uint64_t bytes) { most_bytes_ = bytes; }
+  uint64_t limit_bytes() const { return most_bytes_; }
+  // Of the extents of records, with what lies beside the slots of the first one.
+  uint64_t extent_bytes() const;
+  // An extent with `run` chunks would be above the limit.
+  bool is_limited(uint32_t run) const;
+
   // Takes an extent for the lowest frame without one: `run` chunks at least, a whole frame if the
-  // pool has as much beside `kept_bytes`. Every version in it will be above `base_version`. Full,
-  // and nothing has changed; Io.
+  // limit allows it and the pool has as much beside `kept_bytes`. Every version in it will be above
+  // `base_version`. Full, and nothing has changed; Io.
   Result<Part> take(uint32_t run, uint64_t base_version, uint64_t kept_bytes);
   // Frees the extent of `frame`, which comes_back() (CHECK) and in which nothing is used any more.
   // Requires that a base version above all its versions is durable, which `versions` proves.
@@ -79,13 +88,18 @@ class RecordFrames {
  private:
   RecordFrames(persist::Pool& pool, const CatalogHeader& header);
   Status find_extents(const CatalogHeader& header);
+  uint64_t bytes_below_limit() const {
+    const uint64_t has = extent_bytes();
+    return most_bytes_ - std::min(most_bytes_, has);
+  }
   void set(uint32_t frame, const persist::Extent& extent, const FrameHeader& header);
 
   persist::Pool* pool_;
   uint64_t identity_;  // the pool's
   unsigned shift_;
   uint32_t most_;
-  uint64_t first_bytes_;  // of the records that were made with the pool
+  uint64_t first_bytes_;              // of the records that were made with the pool
+  uint64_t most_bytes_ = UINT64_MAX;  // of all extents of records
   std::array<std::byte*, kMostFrames> memory_of_{};
   std::array<std::optional<persist::Extent>, kMostFrames> extent_of_{};
   std::array<FrameHeader, kMostFrames> header_of_{};  // where extent_of_ has one

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/checksum.h"
+#include "base/size_text.h"
 #include "persist/padding.h"
 
 namespace pmstore::internal {
@@ -223,14 +224,24 @@ Status SlabArena::clear_slots(uint32_t first, uint8_t size_class) {
   return {};
 }
 
+Error SlabArena::no_room(uint32_t run) const {
+  if (!frames_.is_limited(run)) {
+    return make_error(ErrorCode::kFull,
+                      "the pool has no room for another record of this size; "
+                      "delete records or use a larger pool");
+  }
+  return make_error(ErrorCode::kFull,
+                    "records have " + base::size_text(frames_.extent_bytes()) +
+                        " of the pool and are limited to " +
+                        base::size_text(frames_.limit_bytes()) +
+                        ": delete records, or give a higher limit (pmstored --record-limit)");
+}
+
 Status SlabArena::grow(uint32_t run) {
-  const Error full = make_error(ErrorCode::kFull,
-                                "the pool has no room for another record of this size; "
-                                "delete records or use a larger pool");
-  if (!growth_) return full;
+  if (!growth_) return no_room(run);
   const Growth growth = growth_();
   const auto taken = frames_.take(run, growth.base_version, growth.kept_bytes);
-  if (!taken) return taken.code() == ErrorCode::kFull ? full : taken.error();
+  if (!taken) return taken.code() == ErrorCode::kFull ? no_room(run) : taken.error();
   add(*taken);
   search_from_ = taken->first_chunk;
   ++changes_;

@@ -117,6 +117,8 @@ class SlabArena {
     uint64_t kept_bytes;
   };
   void set_growth_source(std::function<Growth()> growth) { growth_ = std::move(growth); }
+  // As RecordFrames: allocate() is Full where it would need an extent above the limit.
+  void limit_to(uint64_t bytes) { frames_.limit_to(bytes); }
 
   // ---- slabs that are empty, in frames that stay (slab_arena_idle.cc) ----
   // Slabs without a used slot that keep their blocks, in chunks: records that come and go use them.
@@ -214,6 +216,7 @@ class SlabArena {
   Status claim(uint8_t size_class);
   Result<std::optional<uint32_t>> find_other_run(uint8_t size_class);
   Status grow(uint32_t run);
+  Error no_room(uint32_t run) const;
   Status clear_slots(uint32_t first, uint8_t size_class);
   std::optional<uint32_t> find_free_run(uint32_t run);
   Status give_back_empty_slabs();

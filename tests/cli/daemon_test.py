@@ -394,6 +394,57 @@ class Daemon(unittest.TestCase):
         daemon.wait()
         self.assertNotIn("served", run("pool", "info", self.pool))
 
+    # ---- limits ----
+
+    def space(self, kind):
+        info = json.loads(run("pool", "info", self.pool, "--json"))
+        return next(each for each in info["space"] if each["kind"] == kind)
+
+    def fill(self, uri, lines, status=0):
+        return run("kv", "load", "--uri", uri, status=status,
+                   stdin="".join(f"key{i}\t{'v' * 4000}\n" for i in lines).encode())
+
+    def test_records_take_no_more_than_their_limit(self):
+        daemon, uri, log = self.serve("--record-limit", "10M", "--log-limit", "4M")
+        self.assertEqual(self.space("records")["limit_bytes"], 10 << 20)
+        self.assertEqual(self.space("log")["limit_bytes"], 4 << 20)
+        self.assertRegex(run("pool", "info", self.pool),
+                         r"for records +[\d.]+ MiB .* in 1 extent, limited to 10 MiB")
+        said = self.fill(uri, range(5000), status=1)
+        self.assertRegex(said, r"records have [\d.]+ MiB .*limited to 10 MiB .*--record-limit")
+        self.assertEqual(said.count("\n"), 1, said)
+        self.assertLessEqual(self.space("records")["bytes"], 10 << 20)
+        self.assertGreater(self.space("records")["extents"], 1)
+        run("kv", "put", "--uri", uri, "key0", "w" * 4000)
+        run("kv", "del", "--uri", uri, "key1")
+        run("kv", "put", "--uri", uri, "more", "w" * 4000)
+        said = run("log", "create", "--uri", uri, "large", "--bytes", "8M", status=1)
+        self.assertRegex(said, "--log-limit.*limited to 4 MiB")
+        self.stop(daemon)
+        # Less than there is: nothing is lost, and the log says it.
+        daemon, uri, log = self.serve("--record-limit", "1M")
+        log.wait_for(r" warning extents of kind records have .* more than --record-limit 1 MiB")
+        self.assertEqual(run("kv", "get", "--uri", uri, "key0"), "w" * 4000 + "\n")
+        run("kv", "put", "--uri", uri, "key0", "v" * 4000)
+        self.stop(daemon)
+        daemon, uri, _ = self.serve("--record-limit", "40M")
+        self.fill(uri, range(5000))
+        self.stop(daemon)
+        self.assertRegex(run("pool", "check", self.pool), "(?m)^sound: 5001 records")
+
+    def test_records_have_what_is_kept_for_them_from_the_beginning(self):
+        os.remove(self.pool)
+        said = run("pool", "create", self.pool, "--size", "64M", "--record-bytes", "1G", status=1)
+        self.assertIn("of records at once", said)
+        run("pool", "create", self.pool, "--size", "64M", "--record-bytes", "20M", "--table",
+            "default")
+        self.assertGreaterEqual(self.space("records")["bytes"], 20 << 20)
+        self.assertEqual(self.space("records")["extents"], 1)
+        daemon, uri, _ = self.serve()
+        said = run("log", "create", "--uri", uri, "large", "--bytes", "50M", status=1)
+        self.assertIn("no room for a log", said)
+        self.stop(daemon)
+
     def test_check_of_a_served_pool_says_what_to_do(self):
         daemon, uri, _ = self.serve()
         said = run("pool", "check", self.pool, status=1)

@@ -12,7 +12,6 @@
 #include "log/log_store.h"
 #include "persist/rules.h"
 #include "pmstore/check.h"
-#include "pmstore/convert.h"
 #include "pmstore/server.h"
 #include "tools/cli/admin_session.h"
 #include "tools/cli/bytes_text.h"
@@ -37,6 +36,7 @@ struct CreateOptions {
   std::string shard_log_bytes = "0";
   std::string log_bytes = "0";
   std::string file_bytes = "0";
+  std::string record_bytes = "0";
   uint32_t rings = FormatOptions{}.rings;
   std::string rules = "all";
   std::vector<std::string> tables;
@@ -104,6 +104,7 @@ int create(const CreateOptions& options) {
   format.shard_log_bytes = *parse_bytes(options.shard_log_bytes);
   format.log_bytes = *parse_bytes(options.log_bytes);
   format.file_bytes = *parse_bytes(options.file_bytes);
+  format.record_bytes = *parse_bytes(options.record_bytes);
   format.tables = options.tables;
   const uint64_t bytes = options.size.empty() ? 0 : *parse_bytes(options.size);
   persist::PoolOpenOptions open;
@@ -145,8 +146,7 @@ int served_info(const std::string& path, const ServedAt& served, bool json) {
     nlohmann::ordered_json info = {{"path", json_bytes(path)}};
     info.update(report->value("pool", nlohmann::ordered_json::object()));
     info["space"] = space_of(info.value("extents", nlohmann::ordered_json::array()),
-                             report->value(nlohmann::ordered_json::json_pointer("/store/files"),
-                                           nlohmann::ordered_json::object()));
+                             report->value("store", nlohmann::ordered_json::object()));
     info["served"] = {{"pid", served.pid}, {"listen", served.listen}};
     if (json) {
       print_json(info);
@@ -321,117 +321,8 @@ int check(const CheckOptions& options) {
       fmt::format("{}, the first: {}", counted(problems.size(), "problem"), problems.front()));
 }
 
-struct ConvertOptions {
-  std::string path;
-  std::string to;  // empty: in place
-  bool json = false;
-};
-
-Result<Conversion> convert_in_place(const std::string& path) {
-  PMSTORE_TRY(const auto pool, persist::Pool::open(path, {}));
-  return convert_pool(*pool);
-}
-
-Result<Conversion> convert_copy(const std::string& path, const std::string& to) {
-  Conversion conversion;
-  std::error_code different;
-  if (std::filesystem::equivalent(path, to, different)) {
-    return make_error(ErrorCode::kAlreadyExists,
-                      "--to names the pool itself: leave it out, or choose another path");
-  }
-  PMSTORE_TRY_STATUS(persist::Pool::copy(path, to, [&](persist::Pool& copy) -> Status {
-    PMSTORE_TRY(conversion, convert_pool(copy));
-    return {};
-  }));
-  return conversion;
-}
-
-void print_conversion(const ConvertOptions& options, const Conversion& done) {
-  const std::string path = printable(options.path);
-  const std::string where =
-      options.to.empty() ? path : fmt::format("{}, a copy of {},", printable(options.to), path);
-  if (done.from_version == done.to_version) {
-    return print_text(options.to.empty()
-                          ? fmt::format("{} has format {}: nothing to do\n", where, done.to_version)
-                          : fmt::format("copied {} to {}: format {}, nothing to do beside that\n",
-                                        path, printable(options.to), done.to_version));
-  }
-  if (done.rings == done.rings_before) {
-    return print_text(fmt::format("converted {} from format {} to {}\n", where, done.from_version,
-                                  done.to_version));
-  }
-  print_text(
-      fmt::format("converted {} from format {} to {}: a shard log of {} took the place of {} of "
-                  "its {} client rings\n",
-                  where, done.from_version, done.to_version, base::size_text(done.shard_log_bytes),
-                  done.rings_before - done.rings, done.rings_before));
-}
-
-int convert(const ConvertOptions& options) {
-  const auto done =
-      options.to.empty() ? convert_in_place(options.path) : convert_copy(options.path, options.to);
-  if (!done) return fail_at(kProgram, "cannot convert pool", options.path, done.error());
-  if (!options.json) {
-    print_conversion(options, *done);
-    return kDone;
-  }
-  print_json({{"path", json_bytes(options.to.empty() ? options.path : options.to)},
-              {"from_version", done->from_version},
-              {"to_version", done->to_version},
-              {"rings_before", done->rings_before},
-              {"rings", done->rings},
-              {"shard_log_bytes", done->shard_log_bytes}});
-  return kDone;
-}
-
-void add_convert_command(CLI::App& pool, Invocation& invocation) {
-  CLI::App* const change =
-      pool.add_subcommand("convert", "give a pool of an earlier release the present format");
-  auto options = std::make_shared<ConvertOptions>();
-  change->add_option("PATH", options->path, "the pool's file or DAX device")
-      ->required()
-      ->check(a_path());
-  change
-      ->add_option("--to", options->to,
-                   "leave the pool as it is, and make a converted copy of it in this new file")
-      ->check(a_path());
-  change->add_flag("--json", options->json, "print one JSON object");
-  change->footer(
-      "Works in place, and may be interrupted: run it again. Earlier releases refuse the pool "
-      "afterwards.\nWith --to, the new file appears when it is complete.\n"
-      "example: pmstore pool convert /dev/shm/pool");
-  change->callback(
-      [options, &invocation] { invocation.run = [options] { return convert(*options); }; });
-}
-
-void add_check_command(CLI::App& pool, Invocation& invocation) {
-  CLI::App* const verify =
-      pool.add_subcommand("check", "read everything in a pool and list the damage");
-  auto checked = std::make_shared<CheckOptions>();
-  verify->add_option("PATH", checked->path, "the pool's file or DAX device")
-      ->required()
-      ->check(a_path());
-  verify
-      ->add_option("--index", checked->indexes,
-                   "compare an index with its table, too; may be given several times")
-      ->check(parsed_by(parse_index, "BASE:INDEX:OFFSET+BYTES[:unique]"));
-  verify->add_flag("--json", checked->json, "print one JSON object");
-  verify->footer(
-      "Changes nothing; exit status 1 when something is damaged.\n"
-      "example: pmstore pool check /dev/shm/pool\n"
-      "         pmstore pool check /dev/shm/pool --index people:people_by_city:0+16");
-  verify->callback(
-      [checked, &invocation] { invocation.run = [checked] { return check(*checked); }; });
-}
-
-}  // namespace
-
-void add_pool_commands(CLI::App& app, Invocation& invocation) {
-  CLI::App* const pool = app.add_subcommand("pool", "make and look at pools");
-  pool->require_subcommand(1);
-  pool->footer("example: pmstore pool create /dev/shm/pool --size 256M");
-
-  CLI::App* const make = pool->add_subcommand("create", "make a pool with an empty store in it");
+void add_create_command(CLI::App& pool, Invocation& invocation) {
+  CLI::App* const make = pool.add_subcommand("create", "make a pool with an empty store in it");
   auto options = std::make_shared<CreateOptions>();
   make->add_option("PATH", options->path, "a file that does not exist yet, or a DAX device")
       ->required()
@@ -461,6 +352,10 @@ void add_pool_commands(CLI::App& app, Invocation& invocation) {
                    "room that the data of files begins with; 0: the pool has no file system")
       ->check(parsed_by(parse_bytes, "SIZE"))
       ->capture_default_str();
+  make->add_option("--record-bytes", options->record_bytes,
+                   "space kept for records from the beginning; they take more when they need it "
+                   "(default: a piece, a 32nd to a 16th of the pool)")
+      ->check(parsed_by(parse_bytes, "SIZE"));
   make->add_option(
           "--rules", options->rules,
           "which of the rules h5, h6 and h7 (alignment and padding of writes) records, redo "
@@ -478,6 +373,36 @@ void add_pool_commands(CLI::App& app, Invocation& invocation) {
   make->footer("example: pmstore pool create /dev/shm/pool --size 256M --table accounts");
   make->callback(
       [options, &invocation] { invocation.run = [options] { return create(*options); }; });
+}
+
+void add_check_command(CLI::App& pool, Invocation& invocation) {
+  CLI::App* const verify =
+      pool.add_subcommand("check", "read everything in a pool and list the damage");
+  auto checked = std::make_shared<CheckOptions>();
+  verify->add_option("PATH", checked->path, "the pool's file or DAX device")
+      ->required()
+      ->check(a_path());
+  verify
+      ->add_option("--index", checked->indexes,
+                   "compare an index with its table, too; may be given several times")
+      ->check(parsed_by(parse_index, "BASE:INDEX:OFFSET+BYTES[:unique]"));
+  verify->add_flag("--json", checked->json, "print one JSON object");
+  verify->footer(
+      "Changes nothing; exit status 1 when something is damaged.\n"
+      "example: pmstore pool check /dev/shm/pool\n"
+      "         pmstore pool check /dev/shm/pool --index people:people_by_city:0+16");
+  verify->callback(
+      [checked, &invocation] { invocation.run = [checked] { return check(*checked); }; });
+}
+
+}  // namespace
+
+void add_pool_commands(CLI::App& app, Invocation& invocation) {
+  CLI::App* const pool = app.add_subcommand("pool", "make and look at pools");
+  pool->require_subcommand(1);
+  pool->footer("example: pmstore pool create /dev/shm/pool --size 256M");
+
+  add_create_command(*pool, invocation);
 
   CLI::App* const look = pool->add_subcommand("info", "what a pool is; changes nothing");
   auto path = std::make_shared<std::string>();
@@ -489,7 +414,7 @@ void add_pool_commands(CLI::App& app, Invocation& invocation) {
       [path, json, &invocation] { invocation.run = [path, json] { return info(*path, *json); }; });
 
   add_check_command(*pool, invocation);
-  add_convert_command(*pool, invocation);
+  add_pool_convert(*pool, invocation);
 }
 
 }  // namespace pmstore::tools

@@ -1,4 +1,4 @@
-// Who has what of a pool, for `pmstore pool info`.
+// Who has what of a pool, and may have, for `pmstore pool info`.
 #pragma once
 
 #include <fmt/format.h>
@@ -13,10 +13,11 @@
 namespace pmstore::tools {
 
 // How many extents of each kind there are, and their bytes. `extents`: objects with kind and bytes.
-// `files`: what the pool's server says of its files, which has what they may still take.
+// `store`: what the pool's server says of itself, which has the limits, and what files may still
+// take.
 inline nlohmann::ordered_json space_of(
     const nlohmann::ordered_json& extents,
-    const nlohmann::ordered_json& files = nlohmann::ordered_json::object()) {
+    const nlohmann::ordered_json& store = nlohmann::ordered_json::object()) {
   nlohmann::ordered_json space = nlohmann::ordered_json::array();
   using persist::ExtentKind;
   for (const ExtentKind kind : {ExtentKind::kRecords, ExtentKind::kShardLog, ExtentKind::kRings,
@@ -30,9 +31,14 @@ inline nlohmann::ordered_json space_of(
       bytes += extent.value("bytes", uint64_t{0});
     }
     space.push_back({{"kind", name}, {"extents", count}, {"bytes", bytes}});
-    if (kind == ExtentKind::kFileData && files.contains("growable_bytes")) {
-      space.back()["growable_bytes"] = files["growable_bytes"];
-    }
+    const auto add = [&](const char* member, const char* place) {
+      const nlohmann::ordered_json::json_pointer from(place);
+      if (store.contains(from) && store[from].is_number()) space.back()[member] = store[from];
+    };
+    if (kind == ExtentKind::kRecords) add("limit_bytes", "/records_limit_bytes");
+    if (kind == ExtentKind::kLog) add("limit_bytes", "/logs/limit_bytes");
+    if (kind == ExtentKind::kFileData) add("limit_bytes", "/files/limit_bytes");
+    if (kind == ExtentKind::kFileData) add("growable_bytes", "/files/growable_bytes");
   }
   return space;
 }
@@ -43,10 +49,13 @@ inline std::string space_text(const nlohmann::ordered_json& kind) {
     return base::size_text(kind.value(member, uint64_t{0}));
   };
   const uint64_t extents = kind.value("extents", uint64_t{0});
-  const std::string has =
+  std::string has =
       fmt::format("{} in {} extent{}", bytes("bytes"), extents, extents == 1 ? "" : "s");
-  if (!kind.contains("growable_bytes")) return has;
-  return has + ", and may take " + bytes("growable_bytes") + " more";
+  if (kind.contains("limit_bytes")) has += ", limited to " + bytes("limit_bytes");
+  if (kind.contains("growable_bytes")) {
+    has += ", and may take " + bytes("growable_bytes") + " more";
+  }
+  return has;
 }
 
 }  // namespace pmstore::tools

@@ -21,7 +21,7 @@
 namespace pmstore::tools {
 namespace {
 
-constexpr std::array<std::string_view, 23> kKeys = {"pool",
+constexpr std::array<std::string_view, 25> kKeys = {"pool",
                                                     "listen",
                                                     "create",
                                                     "locks",
@@ -42,6 +42,8 @@ constexpr std::array<std::string_view, 23> kKeys = {"pool",
                                                     "ignore-checkpoint",
                                                     "files",
                                                     "file-limit",
+                                                    "record-limit",
+                                                    "log-limit",
                                                     "max-inodes",
                                                     "max-opens"};
 
@@ -228,6 +230,7 @@ void DaemonConfig::add_to(CLI::App& app) {
       ->check(parsed_by(parse_on_off, "on|off"))
       ->capture_default_str();
   add_files_to(app);
+  add_limits_to(app);
   app.add_option("--poll", poll, kPollHelp)
       ->check(parsed_by(parse_poll, "MODE"))
       ->capture_default_str();
@@ -289,6 +292,17 @@ void DaemonConfig::add_files_to(CLI::App& app) {
   });
 }
 
+void DaemonConfig::add_limits_to(CLI::App& app) {
+  app.add_option("--record-limit", record_limit,
+                 "records take no more of the pool than this; what they have already stays "
+                 "(default: what the pool has)")
+      ->check(parsed_by(parse_bytes, "SIZE"));
+  app.add_option("--log-limit", log_limit,
+                 "logs take no more of the pool than this; what they have already stays (default: "
+                 "what the pool has)")
+      ->check(parsed_by(parse_bytes, "SIZE"));
+}
+
 // What concerns the process, not its clients.
 void DaemonConfig::add_own_to(CLI::App& app) {
   app.add_option("--recovery-threads", recovery_threads,
@@ -318,6 +332,8 @@ ServiceOptions DaemonConfig::service_options() const {
   options.max_opens = max_opens;
   options.files = files;
   if (!file_limit.empty()) options.most_file_bytes = *parse_bytes(file_limit);
+  if (!record_limit.empty()) options.server.most_record_bytes = *parse_bytes(record_limit);
+  if (!log_limit.empty()) options.server.most_log_bytes = *parse_bytes(log_limit);
   if (!assume_domain.empty()) options.open.assume_domain = *persist::parse_domain(assume_domain);
   if (locks != "auto") options.server.discipline = *parse_locks(locks);
   options.server.device_landing =
@@ -362,6 +378,8 @@ std::vector<DaemonConfig::Difference> DaemonConfig::differences(const DaemonConf
   compare("max-opens", max_opens, next.max_opens, false);
   compare("files", files, next.files, false);
   compare("file-limit", file_limit, next.file_limit, false);
+  compare("record-limit", record_limit, next.record_limit, false);
+  compare("log-limit", log_limit, next.log_limit, false);
   compare("json", json, next.json, false);
   return found;
 }

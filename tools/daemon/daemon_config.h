@@ -32,6 +32,8 @@ struct DaemonConfig {
   uint64_t max_opens = fs::FilesServerOptions{}.max_opens;
   bool files = false;
   std::string file_limit = {};
+  std::string record_limit = {};
+  std::string log_limit = {};
   uint32_t lease_ms = ServerOptions{}.lease_ms;
   uint32_t most_clients = ServerOptions{}.most_clients;
   std::string message_memory = "1G";
@@ -45,8 +47,9 @@ struct DaemonConfig {
   // Flags win over --config FILE. A key that is no flag, or a value of a wrong kind, is wrong
   // usage.
   void add_to(CLI::App& app);
-  void add_files_to(CLI::App& app);  // a part of add_to()
-  void add_own_to(CLI::App& app);    // likewise
+  void add_files_to(CLI::App& app);   // a part of add_to()
+  void add_limits_to(CLI::App& app);  // likewise
+  void add_own_to(CLI::App& app);     // likewise
   // Call after parsing; checks made there cannot fail here.
   ServiceOptions service_options() const;
 

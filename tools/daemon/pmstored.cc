@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdlib>
 
+#include "base/size_text.h"
 #include "fabric/tcp/tcp_device.h"
 #include "persist/bus_errors.h"
 #include "tools/cli/bytes_text.h"
@@ -71,6 +72,12 @@ Result<DaemonConfig> reread() {
 }
 
 void announce(const PoolService& service, bool json) {
+std::string addresses(const PoolService& service) {
+  std::vector<std::string> uris;
+  for (const fabric::Uri& uri : service.uris()) uris.push_back(uri.to_string());
+  return fmt::format("{}", fmt::join(uris, " "));
+}
+
   const persist::PoolInfo& pool = service.pool_info();
   const RecoveryReport& recovery = service.server().recovery();
   const std::string_view domain = persist::domain_name(pool.domain);
@@ -96,7 +103,7 @@ void announce(const PoolService& service, bool json) {
     print_text(fmt::format(
         "pmstored: serving {} at {} (domain {}, locks {}); recovered {} transactions in {:.1f} "
         "ms\n",
-        printable(pool.path), fmt::join(uris, " "), domain, locks, recovery.transactions_replayed,
+        printable(pool.path), addresses(service), domain, locks, recovery.transactions_replayed,
         static_cast<double>(recovery.duration_us) / 1000.0));
   }
   std::fflush(stdout);
@@ -119,6 +126,24 @@ void warn_of_few_clients(DaemonLog& log, const PoolService& service) {
 }
 
 void log_start(DaemonLog& log, PoolService& service) {
+// A limit that is below what records or logs have takes nothing from them.
+void warn_of_low_limits(DaemonLog& log, const PoolService& service, const ServerOptions& options) {
+  const auto warn = [&](persist::ExtentKind kind, std::string_view option, uint64_t most) {
+    uint64_t bytes = 0;
+    for (const persist::Extent& extent : service.pool_info().extents) {
+      if (extent.kind == kind) bytes += extent.bytes;
+    }
+    if (bytes <= most) return;
+    log.write(LogLevel::kWarning,
+              fmt::format("extents of kind {} have {}, more than --{} {}: they stay, and no more "
+                          "are taken",
+                          persist::extent_name(kind), base::size_text(bytes), option,
+                          base::size_text(most)));
+  };
+  warn(persist::ExtentKind::kRecords, "record-limit", options.most_record_bytes);
+  warn(persist::ExtentKind::kLog, "log-limit", options.most_log_bytes);
+}
+
   const RecoveryReport& recovery = service.server().recovery();
   log.write(
       LogLevel::kInfo,
@@ -191,6 +216,7 @@ int serve(DaemonConfig& config) {
   malloc_trim(0);  // what only the start needed
   DaemonWatch watch(config, log, sessions, **service, hangup, reread);
   serving.store(service->get());
+  warn_of_low_limits(log, **service, options.server);
   if (told_to_stop.load() != 0 || failed.load()) (*service)->request_stop();  // before that
   announce(**service, config.json);
   const Status stopped = (*service)->run();
@@ -234,7 +260,9 @@ int main(int argc, char** argv) {
       "SIGHUP opens the log again and rereads --log-level, --log-file, --outcome-retention-ms.\n"
       "Exit status: 0 done, 1 failed (one line on standard error says why), 2 wrong usage.\n"
       "example: pmstored --pool /dev/shm/pool --create 256M --listen tcp://127.0.0.1:7000\n"
-      "example: pmstored --pool /dev/shm/pool --files --file-limit 10G --listen tcp://[::]:7000");
+      "example: pmstored --pool /dev/shm/pool --files --file-limit 10G --listen tcp://[::]:7000\n"
+      "example: pmstored --pool /dev/shm/pool --record-limit 2G --log-limit 1G "
+      "--listen tcp://[::]:7000");
   Invocation invocation;
   app.callback([&] { invocation.run = [&] { return serve(config); }; });
   return parse_and_run(app, argc, argv, invocation);

@@ -168,6 +168,44 @@ TEST_F(LogRooms, LeaveWhatIsKeptForOthers) {
   EXPECT_TRUE(pool_.store().create("large", {kLarge, FullPolicy::kBackPressure}));
 }
 
+TEST_F(LogRooms, TakeNoMoreThanTheirLimit) {
+  constexpr uint64_t kLimit = 64 * 1024 + 2 * kLarge;
+  pool_.store().limit_to(kLimit);
+  const uint64_t id = pool_.make("a", FullPolicy::kBackPressure, kLarge);
+  const auto refused = pool_.store().create("b", {kLarge, FullPolicy::kBackPressure});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.code(), ErrorCode::kFull);
+  EXPECT_NE(refused.error().message.find("--log-limit"), std::string::npos)
+      << refused.error().message;
+  uint64_t bytes = 0;
+  for (const LogExtent& extent : pool_.store().extents()) bytes += extent.bytes;
+  EXPECT_LE(bytes, kLimit);
+  EXPECT_GT(pool_.pool().largest_free_extent(), kLarge) << "the pool has room for others";
+  ASSERT_TRUE(pool_.append(id, {"goes on"}));
+  ASSERT_TRUE(pool_.store().erase(id));
+  EXPECT_TRUE(pool_.store().create("b", {kLarge, FullPolicy::kBackPressure}));
+}
+
+TEST_F(LogRooms, ALimitBelowWhatTheyHaveTakesNothingFromThem) {
+  const uint64_t id = pool_.make("a", FullPolicy::kBackPressure, kLarge);
+  ASSERT_TRUE(pool_.append(id, {"one"}));
+  pool_.reopen();
+  pool_.store().limit_to(1);
+  EXPECT_EQ(entries_of(pool_.store(), "a"), (std::vector<TestEntry>{{1, "one"}}));
+  ASSERT_TRUE(pool_.append(id, {"two"}));
+  EXPECT_EQ(pool_.store().create("b", {kLarge, FullPolicy::kBackPressure}).code(),
+            ErrorCode::kFull);
+}
+
+TEST_F(LogsWithoutAnArea, GetNoneThatIsAboveTheLimit) {
+  pool_.store().limit_to(1024);
+  EXPECT_EQ(pool_.store().create("a", {kTestLog, FullPolicy::kBackPressure}).code(),
+            ErrorCode::kFull);
+  EXPECT_FALSE(LogStore::is_in(pool_.pool()));
+  pool_.store().limit_to(UINT64_MAX);
+  EXPECT_TRUE(pool_.store().create("a", {kTestLog, FullPolicy::kBackPressure}));
+}
+
 TEST_F(LogRooms, AFullPoolIsAnErrorForTheOneWhoAsks) {
   const uint64_t id = pool_.make("a");
   const auto refused = pool_.store().create("b", {kFree, FullPolicy::kBackPressure});

@@ -61,6 +61,27 @@ TEST_F(EmbeddedClient, UsesTheFabricForNothingThatItReadsOrWrites) {
   EXPECT_EQ(more("commits"), 5u);
 }
 
+TEST_F(EmbeddedClient, TakesNoMoreOfThePoolForRecordsThanItsLimit) {
+  run(client_->close());
+  constexpr uint64_t kLimit = 10 << 20;
+  options_.most_record_bytes = kLimit;
+  connect();
+  EXPECT_EQ(stat().at("records_limit_bytes"), kLimit);
+  const std::string value(100'000, 'v');
+  Status put;
+  int count = 0;
+  for (; (put = run(client_->put(table_, "key" + std::to_string(count), value))); ++count) {
+  }
+  EXPECT_EQ(put.code(), ErrorCode::kFull);
+  EXPECT_NE(put.error().message.find("limited to 10 MiB"), std::string::npos)
+      << put.error().message;
+  EXPECT_GT(static_cast<uint64_t>(count) * value.size(), kLimit / 2);
+  EXPECT_LE(stat().at("records_bytes").get<uint64_t>(), kLimit);
+  EXPECT_TRUE(run(client_->put(table_, "key0", value))) << "in its place";
+  EXPECT_TRUE(run(client_->erase(table_, "key1")));
+  EXPECT_TRUE(run(client_->put(table_, "another", value)));
+}
+
 TEST_F(EmbeddedClient, WorksAsOnANetworkUnderLockDisciplineRnic) {
   run(client_->close());
   options_.local_discipline = LockDiscipline::kRnic;
