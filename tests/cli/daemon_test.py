@@ -445,6 +445,38 @@ class Daemon(unittest.TestCase):
         self.assertIn("no room for a log", said)
         self.stop(daemon)
 
+    # ---- the service manager ----
+
+    def manager(self):
+        """A socket as systemd has it, and its name."""
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.addCleanup(listener.close)
+        listener.settimeout(PATIENCE_S)
+        listener.bind(self.path("notify"))
+        return listener, self.path("notify")
+
+    def test_a_service_manager_is_told_when_the_pool_is_served_and_when_it_stops(self):
+        listener, name = self.manager()
+        daemon, uri, _ = self.serve(environment={"NOTIFY_SOCKET": name})
+        self.assertRegex(listener.recv(4096).decode(),
+                         rf"^STATUS=opens pool {self.pool}\nEXTEND_TIMEOUT_USEC=\d+\n$")
+        self.assertEqual(listener.recv(4096).decode(),
+                         f"READY=1\nSTATUS=serves pool {self.pool} at {uri}\n")
+        self.stop(daemon)
+        self.assertRegex(listener.recv(4096).decode(), r"^STOPPING=1\nSTATUS=stops in order")
+
+    def test_a_service_manager_of_a_start_that_fails_is_never_told_that_it_serves(self):
+        listener, name = self.manager()
+        daemon, _, _ = self.serve()
+        done = subprocess.run([program("pmstored"), "--pool", self.pool, "--listen",
+                               "tcp://127.0.0.1:0"], capture_output=True, check=False,
+                              timeout=PATIENCE_S, env={**os.environ, "NOTIFY_SOCKET": name})
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(listener.recv(4096).decode(), "^STATUS=opens pool ")
+        listener.setblocking(False)
+        self.assertRaises(BlockingIOError, listener.recv, 4096)
+        self.stop(daemon)
+
     def test_check_of_a_served_pool_says_what_to_do(self):
         daemon, uri, _ = self.serve()
         said = run("pool", "check", self.pool, status=1)

@@ -24,6 +24,7 @@
 #include "tools/daemon/daemon_watch.h"
 #include "tools/daemon/recovery_progress.h"
 #include "tools/daemon/recovery_threads.h"
+#include "tools/daemon/service_manager.h"
 #include "tools/daemon/session_log.h"
 
 using namespace pmstore;
@@ -71,13 +72,13 @@ Result<DaemonConfig> reread() {
   return config;
 }
 
-void announce(const PoolService& service, bool json) {
 std::string addresses(const PoolService& service) {
   std::vector<std::string> uris;
   for (const fabric::Uri& uri : service.uris()) uris.push_back(uri.to_string());
   return fmt::format("{}", fmt::join(uris, " "));
 }
 
+void announce(const PoolService& service, bool json) {
   const persist::PoolInfo& pool = service.pool_info();
   const RecoveryReport& recovery = service.server().recovery();
   const std::string_view domain = persist::domain_name(pool.domain);
@@ -125,7 +126,6 @@ void warn_of_few_clients(DaemonLog& log, const PoolService& service) {
                         most, kEnough));
 }
 
-void log_start(DaemonLog& log, PoolService& service) {
 // A limit that is below what records or logs have takes nothing from them.
 void warn_of_low_limits(DaemonLog& log, const PoolService& service, const ServerOptions& options) {
   const auto warn = [&](persist::ExtentKind kind, std::string_view option, uint64_t most) {
@@ -144,6 +144,7 @@ void warn_of_low_limits(DaemonLog& log, const PoolService& service, const Server
   warn(persist::ExtentKind::kLog, "log-limit", options.most_log_bytes);
 }
 
+void log_start(DaemonLog& log, PoolService& service) {
   const RecoveryReport& recovery = service.server().recovery();
   log.write(
       LogLevel::kInfo,
@@ -194,7 +195,9 @@ int serve(DaemonConfig& config) {
   ServiceOptions options = config.service_options();
   options.server.observer = &sessions;
   RecoveryThreads threads(config.recovery_threads);
-  RecoveryProgress progress(clock, log, printable(config.pool));
+  const ServiceManager manager(std::getenv("NOTIFY_SOCKET"));
+  manager.starting("opens pool " + printable(config.pool));
+  RecoveryProgress progress(clock, log, manager, printable(config.pool));
   options.server.recovery = {
       .workers = &threads,
       .progress = [&](uint64_t read, uint64_t all) { progress.tell(read, all); },
@@ -213,13 +216,15 @@ int serve(DaemonConfig& config) {
   }
   if (log.to_plain_stderr()) log.write(LogLevel::kInfo, starts);
   log_start(log, **service);
+  warn_of_low_limits(log, **service, options.server);
   malloc_trim(0);  // what only the start needed
   DaemonWatch watch(config, log, sessions, **service, hangup, reread);
   serving.store(service->get());
-  warn_of_low_limits(log, **service, options.server);
   if (told_to_stop.load() != 0 || failed.load()) (*service)->request_stop();  // before that
   announce(**service, config.json);
-  const Status stopped = (*service)->run();
+  manager.ready(fmt::format("serves pool {} at {}", printable(config.pool), addresses(**service)));
+  const Status stopped =
+      (*service)->run([&] { manager.stopping("stops in order: writes a checkpoint"); });
   serving.store(nullptr);
   sessions.summarize();
   if (!stopped) {

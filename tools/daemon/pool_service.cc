@@ -62,8 +62,9 @@ Result<std::unique_ptr<PoolService>> PoolService::start(const ServiceOptions& op
 
 PoolService::~PoolService() = default;
 
-Status PoolService::run() {
+Status PoolService::run(const std::function<void()>& stopping) {
   executor_.run_until_stopped();
+  if (stopping) stopping();
   return stop();
 }
 

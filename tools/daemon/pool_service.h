@@ -50,8 +50,9 @@ class PoolService {
   static Result<std::unique_ptr<PoolService>> start(const ServiceOptions& options);
   ~PoolService();
 
-  // Serves until request_stop(), then stops in order; the errors of Server::stop().
-  Status run();
+  // Serves until request_stop(), then calls `stopping`, if there is one, and stops in order; the
+  // errors of Server::stop().
+  Status run(const std::function<void()>& stopping = {});
   // Any thread, also a signal handler.
   void request_stop() { executor_.request_stop(); }
   // The executor polls once more. Any thread, also a signal handler.

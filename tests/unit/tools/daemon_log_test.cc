@@ -106,7 +106,8 @@ TEST_F(DaemonLogFile, EndsInOrderAreForThoseWhoAskForThem) {
 }
 
 TEST_F(DaemonLogFile, ALongStartSaysOncePerSecondHowFarItIs) {
-  RecoveryProgress progress(clock_, log_, "/pool");
+  const ServiceManager none(nullptr);
+  RecoveryProgress progress(clock_, log_, none, "/pool");
   clock_.advance_to(clock_.now_ns() + 999'999'999);
   progress.tell(10, 1000);
   EXPECT_EQ(lines_with("slots of records"), 0u);
