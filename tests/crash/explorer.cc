@@ -55,6 +55,7 @@ bool Explorer::explore(const RecordedRun& run, const Trace& trace) {
     const auto allowed = run.allowed(marks);
     answers.emplace_back(allowed.begin(), allowed.end());
   }
+  spread_deaths(run, trace.events.size());
   CrashStates states(trace);
   states.step_to(std::min(options_.first_event, trace.events.size()));
   const bool go_on = explore_level({states, trace.events.size(), answers, 0,
@@ -72,11 +73,20 @@ bool Explorer::explore_level(const Level& level) {
   return true;
 }
 
-// Before every event of some run: a run that takes long has its turn at some events only, other
-// runs at others.
+// A run that takes long has deaths at some events only, other runs of its scenario at others.
+void Explorer::spread_deaths(const RecordedRun& run, size_t events) {
+  death_every_ = run.death_every();
+  death_turn_ = run.seed();
+  if (options_.most_deaths) {
+    death_every_ = events / std::max<uint64_t>(*options_.most_deaths, 1) + 1;
+    death_turn_ = options_.draw;
+  }
+  PMSTORE_CHECK(death_every_ > 0, "some events have a death before them");
+}
+
 bool Explorer::dies_here(const Level& level) const {
-  const uint64_t turn = level.states.events_done() + run_->seed();
-  return options_.process_deaths && (options_.all_deaths || turn % run_->death_every() == 0);
+  const uint64_t turn = level.states.events_done() + death_turn_;
+  return options_.process_deaths && turn % death_every_ == 0;
 }
 
 // A content is tried once for each set of right answers.

@@ -31,7 +31,10 @@ struct ExplorerOptions {
   uint64_t inner_every = 256;          // of so many contents, one is lived through again
   uint64_t most_samples = UINT64_MAX;  // at an event, whatever the run says
   bool process_deaths = true;
-  bool all_deaths = false;  // before every event, whatever the run says
+  // Instead of those that the run says: so many deaths, evenly spread over its events; which ones,
+  // the number `draw` says.
+  std::optional<uint64_t> most_deaths;
+  uint64_t draw = 0;
   size_t most_failures = 10;
   size_t first_event = 0;  // power cuts before it are skipped
 };
@@ -92,6 +95,7 @@ class Explorer {
 
   bool explore_level(const Level& level);
   bool explore_point(const Level& level);
+  void spread_deaths(const RecordedRun& run, size_t events);
   bool dies_here(const Level& level) const;
   bool process_dies(const Level& level);
   bool is_new(const Level& level);
@@ -105,6 +109,9 @@ class Explorer {
   ExplorerReport report_;
   Random random_;
   const RecordedRun* run_ = nullptr;
+  // Before one of so many events of the run the process dies: where the event's number and the turn
+  // together are a multiple.
+  uint64_t death_every_ = 1, death_turn_ = 0;
   std::vector<Cut> cuts_;                        // before the level that is explored
   const model::CrashStates* showing_ = nullptr;  // whose image is tried
   std::unordered_set<uint64_t> contents_;        // of the memory

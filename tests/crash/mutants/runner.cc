@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -21,7 +22,8 @@ constexpr unsigned kAsleep = 10;  // so many times its processor time a process 
 
 struct Options {
   std::vector<std::string> names;
-  size_t jobs = 2;  // processes at a time
+  size_t jobs = 2;       // processes at a time
+  unsigned seconds = 0;  // as Runner::seconds
   tests::Share share;
   bool list = false;
   bool sound = false;
@@ -31,22 +33,33 @@ struct Options {
 
 // ---- processes ----
 
-enum class Outcome { kCaught, kEnded, kNotCaught };
+enum class Outcome { kCaught, kEnded, kHangs, kNotCaught };
 
-pid_t start_process(const Runner& runner, int number, bool verbose) {
+pid_t start_process(const Runner& runner, int number, const Options& options) {
   std::fflush(stdout);
   const pid_t child = fork();
   if (child != 0) return child;
   active = number;
-  const rlimit processor{runner.seconds, runner.seconds};
+  const rlimit processor{options.seconds, options.seconds + 1};
   if (setrlimit(RLIMIT_CPU, &processor) != 0) std::_Exit(1);
   const rlimit no_core{0, 0};
   setrlimit(RLIMIT_CORE, &no_core);
-  alarm(kAsleep * runner.seconds);
-  if (!verbose && std::freopen("/dev/null", "w", stderr) == nullptr) std::_Exit(1);
-  const bool caught = runner.notices(mutants()[static_cast<size_t>(number)], verbose);
+  alarm(kAsleep * options.seconds);
+  if (!options.verbose && std::freopen("/dev/null", "w", stderr) == nullptr) std::_Exit(1);
+  const bool caught = runner.notices(mutants()[static_cast<size_t>(number)], options.verbose);
   std::fflush(stdout);
   std::_Exit(caught ? kCaughtStatus : 0);
+}
+
+Outcome outcome_of(int status) {
+  if (WIFSIGNALED(status)) {
+    const int signal = WTERMSIG(status);
+    return signal == SIGXCPU || signal == SIGALRM ? Outcome::kHangs : Outcome::kEnded;
+  }
+  const int code = WEXITSTATUS(status);
+  return code == 0               ? Outcome::kNotCaught
+         : code == kCaughtStatus ? Outcome::kCaught
+                                 : Outcome::kEnded;
 }
 
 // Tries these mutants, some at a time, and tells of their outcomes in their order.
@@ -57,17 +70,14 @@ void try_mutants(const Runner& runner, const std::vector<int>& numbers, const Op
   size_t next = 0;
   for (size_t told = 0; told < numbers.size();) {
     if (next < numbers.size() && running.size() < options.jobs) {
-      running.emplace(start_process(runner, numbers[next], options.verbose), next);
+      running.emplace(start_process(runner, numbers[next], options), next);
       ++next;
       continue;
     }
     int status = 0;
     const auto ended = running.find(wait(&status));
     if (ended == running.end()) continue;
-    outcomes[ended->second] = !WIFEXITED(status)                     ? Outcome::kEnded
-                              : WEXITSTATUS(status) == 0             ? Outcome::kNotCaught
-                              : WEXITSTATUS(status) == kCaughtStatus ? Outcome::kCaught
-                                                                     : Outcome::kEnded;
+    outcomes[ended->second] = outcome_of(status);
     running.erase(ended);
     for (; told < numbers.size() && outcomes[told]; ++told) tell(told, *outcomes[told]);
   }
@@ -79,8 +89,9 @@ struct Counts {
   std::vector<std::string> missed;
 
   void add(Outcome outcome, const char* name) {
-    static constexpr const char* kTexts[] = {"caught", "caught: ends", "NOT CAUGHT"};
-    fmt::print("{:<12} {}\n", kTexts[static_cast<size_t>(outcome)], name);
+    static constexpr const char* kTexts[] = {"caught", "caught: ends", "caught: hangs",
+                                             "NOT CAUGHT"};
+    fmt::print("{:<13} {}\n", kTexts[static_cast<size_t>(outcome)], name);
     std::fflush(stdout);
     if (outcome == Outcome::kNotCaught) {
       missed.emplace_back(name);
@@ -106,14 +117,14 @@ std::vector<int> sort_out(const Runner& runner, const Options& options, Counts& 
     if (options.list) {
       fmt::print("{}{}{}\n", mutant.name, redundant ? ": " : "", redundant ? mutant.redundant : "");
     } else if (mutant.stale) {
-      fmt::print("{:<12} {}: change {} with the source\n", "STALE", mutant.name, runner.list);
+      fmt::print("{:<13} {}: change {} with the source\n", "STALE", mutant.name, runner.list);
       counts.missed.emplace_back(mutant.name);
     } else if (redundant && !options.redundant_too && options.names.empty()) {
       ++counts.redundant;
-      fmt::print("{:<12} {}: {}\n", "redundant", mutant.name, mutant.redundant);
+      fmt::print("{:<13} {}: {}\n", "redundant", mutant.name, mutant.redundant);
     } else if (mutant.open && options.names.empty()) {
       ++counts.open;
-      fmt::print("{:<12} {}\n", "open", mutant.name);
+      fmt::print("{:<13} {}\n", "open", mutant.name);
     } else if (options.share.has(i)) {
       tried.push_back(static_cast<int>(i));
     } else {
@@ -127,9 +138,14 @@ std::vector<int> sort_out(const Runner& runner, const Options& options, Counts& 
 
 int run_mutants(const Runner& runner, CLI::App& app, int argc, char** argv) {
   Options options;
+  options.seconds = runner.seconds;
   app.add_option("--mutant", options.names, "only this one; may be given several times");
   app.add_option("--jobs", options.jobs, "so many at a time")
       ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  app.add_option("--seconds", options.seconds,
+                 "processor time of a mutant, a tenth of what it may take; then it hangs")
+      ->check(CLI::Range(1, 86'400))
       ->capture_default_str();
   tests::add_share(app, options.share, "mutants, and of the runs without a mutant");
   app.add_flag("--redundant", options.redundant_too, "run those, too, that nothing can notice");

@@ -14,7 +14,7 @@ namespace pmstore::mutation {
 struct Runner {
   const char* program;  // in messages
   const char* list;     // the file of the mutants
-  unsigned seconds;     // of a mutant's processor time; then it hangs, which is noticed
+  unsigned seconds;     // of a mutant's processor time, unless --seconds says it; then it hangs
   // Says whether the product without a mutant passes: a test that finds something wrong with it
   // would seem to catch every mutant. Of what it tries it may try this share only.
   std::function<bool(const tests::Share&)> finds_nothing;
