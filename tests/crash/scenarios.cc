@@ -17,7 +17,9 @@
 #include "tests/crash/store_rnic_run.h"
 #include "tests/crash/store_run.h"
 #include "tests/crash/store_server_run.h"
+#include "tests/crash/tables_run.h"
 #include "tests/crash/two_phase_run.h"
+#include "tests/crash/units_run.h"
 
 namespace pmstore::crash {
 namespace {
@@ -166,6 +168,8 @@ std::vector<Scenario> store_scenarios() {
        [](uint64_t seed) {
          return convert_run("convert-log", seed, Domain::kMemoryController, 3);
        }},
+      {"tables", "a table of tables that is larger than the pool's root area, ADR",
+       [](uint64_t seed) { return tables_run("tables", seed, Domain::kMemoryController); }},
   };
 }
 
@@ -249,6 +253,8 @@ std::vector<Scenario> files_scenarios() {
        [](uint64_t seed) { return files_move_run("files-move", seed, Domain::kMemoryController); }},
       {"files-move-none", "the same in files",
        [](uint64_t seed) { return files_move_run("files-move-none", seed, Domain::kNone); }},
+      {"units", "units of a file area that a client writes to without a map, ADR",
+       [](uint64_t seed) { return units_run("units", seed, Domain::kMemoryController); }},
   };
 }
 

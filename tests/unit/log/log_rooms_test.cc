@@ -159,6 +159,28 @@ TEST_F(LogRooms, ALogWhoseExtentIsGoneIsLostAndCanBeDeleted) {
   EXPECT_EQ(pool_.store().list().size(), 1u);
 }
 
+// The pool gives the entry of the freed extent to the next one. The header of the log's ring is
+// still there, beside what lies in the extent now.
+TEST_F(LogRooms, ALogWhoseExtentIsGoneIsLostInALaterExtentOfTheSameEntry) {
+  pool_.make("in-area", FullPolicy::kBackPressure, 40 * 1024);
+  const auto room = pool_.pool().allocate_extent(persist::ExtentKind::kLog, kLarge);
+  ASSERT_TRUE(room);
+  pool_.make("first", FullPolicy::kBackPressure, 30 * 1024);
+  const uint64_t gone = pool_.make("gone");
+  ASSERT_EQ(extent_of(gone), room_name(room->entry, room->generation));
+  ASSERT_TRUE(pool_.append(gone, {"one"}));
+  ASSERT_TRUE(pool_.pool().free_extent(*room));
+  const auto later = pool_.pool().allocate_extent(persist::ExtentKind::kLog, kLarge);
+  ASSERT_TRUE(later);
+  ASSERT_EQ(later->entry, room->entry);
+  ASSERT_EQ(later->offset, room->offset);
+  const uint64_t other = pool_.make("other", FullPolicy::kBackPressure, 30 * 1024);
+  ASSERT_EQ(extent_of(other), room_name(later->entry, later->generation));
+  pool_.reopen();
+  EXPECT_TRUE(is_lost(*pool_.store().find("gone")));
+  EXPECT_FALSE(is_lost(*pool_.store().find("other")));
+}
+
 TEST_F(LogRooms, LeaveWhatIsKeptForOthers) {
   pool_.store().keep_free([this] { return pool_.pool().largest_free_extent(); });
   const auto refused = pool_.store().create("large", {kLarge, FullPolicy::kBackPressure});

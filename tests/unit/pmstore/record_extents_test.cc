@@ -1,80 +1,20 @@
 // A server whose records take extents from the pool while it serves, and give them back.
 #include <algorithm>
 #include <deque>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "fabric/local/fault_injection.h"
 #include "fabric/local/local_device.h"
+#include "pmstore/admin_client.h"
 #include "pmstore/check.h"
 #include "pmstore/client/client_session.h"
 #include "pmstore/client/embedded.h"
-#include "tests/unit/pmstore/server_fixture.h"
+#include "tests/unit/pmstore/record_extents_fixture.h"
 
 namespace pmstore::testing {
 namespace {
-
-class RecordExtentsFixture : public ClientFixture {
- protected:
-  static constexpr uint64_t kFrameBytes = 256 << 10;
-
-  void SetUp(LockDiscipline discipline) {
-    format_.frame_bytes = kFrameBytes;
-    ClientFixture::SetUp(discipline);
-  }
-  size_t extents() const {
-    const auto& all = pool_->info().extents;
-    return static_cast<size_t>(std::count_if(all.begin(), all.end(), [](const auto& extent) {
-      return extent.kind == persist::ExtentKind::kRecords;
-    }));
-  }
-  static std::string key_of(int i) { return "key" + std::to_string(i); }
-  static std::string value_of(int i) { return std::string(1500, static_cast<char>('a' + i % 26)); }
-  void fill(size_t most_extents) {
-    for (count_ = 0; extents() < most_extents; ++count_) {
-      ASSERT_TRUE(run(client_->put(table_, key_of(count_), value_of(count_))));
-    }
-    ASSERT_TRUE(run(client_->put(table_, key_of(count_), value_of(count_))));
-    ++count_;
-    let_time_pass(1'000'000);
-  }
-  void expect_there(Client& client) {
-    for (int i = 0; i < count_; ++i) {
-      const auto got = run(client.get(table_, key_of(i)));
-      ASSERT_TRUE(got) << i << ": " << got.error().to_string();
-      EXPECT_EQ(*got, value_of(i));
-    }
-  }
-  void erase_all(Client& client) {
-    for (int i = 0; i < count_; ++i) ASSERT_TRUE(run(client.erase(table_, key_of(i)))) << i;
-    look_again();
-  }
-  // What the server does beside its answers begins with an answer, and the next one tells of it.
-  void look_again() {
-    for (int i = 0; i < 3; ++i) {
-      ASSERT_TRUE(run(client_->list_tables()));
-      let_time_pass(10'000'000);
-    }
-  }
-  uint64_t served_gets() const {
-    const std::string stat = server_->stat_json();
-    const std::string name = R"("gets": )";
-    return std::stoull(stat.substr(stat.find(name) + name.size()));
-  }
-
-  // Time passes for the server; a client whose executor runs within its operations only sees none.
-  void be_away(double leases) {
-    clock_.advance_to(executor_.now_ns() +
-                      static_cast<uint64_t>(leases * static_cast<double>(lease_ns())));
-  }
-  uint64_t lease_ns() const { return uint64_t{server_options_.lease_ms} * 1'000'000; }
-  // What reading all of them costs.
-  uint64_t messages_to_read_all(Client& client) {
-    const uint64_t before = client.counters().server_messages;
-    expect_there(client);
-    return client.counters().server_messages - before;
-  }
-
-  int count_ = 0;
-};
 
 class RecordExtents : public RecordExtentsFixture,
                       public ::testing::WithParamInterface<LockDiscipline> {
@@ -225,6 +165,19 @@ TEST_F(RecordExtentsWithoutLease, AClientThatPutsOnceInAWhileKeepsItsSession) {
   }
 }
 
+TEST_F(RecordExtentsWithoutLease, AClientConfirmsAListBeforeItsNextOperation) {
+  fill(4);
+  const auto later = connect();
+  ASSERT_NE(later, nullptr);
+  expect_there(*later);
+  erase_all(*client_);
+  ASSERT_TRUE(run(later->put(table_, "told", "by its answer")));
+  ASSERT_EQ(extents(), 4u);
+  ASSERT_TRUE(run(later->put(table_, "told", "before it begins")));
+  EXPECT_EQ(extents(), 1u);
+  run(later->close());
+}
+
 TEST_F(RecordExtentsWithoutLease, ATransactionThatOnlyReadsKeepsItsSession) {
   ASSERT_TRUE(run(client_->put(table_, "stays", "here")));
   for (const double leases : {0.6, 0.98, 1.5}) {
@@ -286,6 +239,9 @@ TEST_F(RecordExtentsWithoutLease, OperationsThatBeginAtOnceAfterALongSilenceShar
       puts.push_back(silent->put(table_, key, texts.emplace_back(value_of(i))));
       puts.back().start();
     }
+    if (!ended) {
+      EXPECT_LE(silent->counters().server_messages - before, 1u) << "they wait for the answer";
+    }
     for (auto& put : puts) {
       const Status done = finish(std::move(put));
       EXPECT_TRUE(done) << done.error().to_string();
@@ -329,6 +285,49 @@ TEST_F(RecordExtentsWithoutLease, AClientThatSendsWhileAReadOfItTakesLongIsEnded
     EXPECT_EQ(got.has_value(), leases < 4);
     ASSERT_TRUE(run(client_->erase(table_, "busy")));
     run(reader->close());
+  }
+}
+
+// A READ under way keeps the client from confirming a list, so each operation begins with a ping.
+// The server ends the session at each turn of it, also when the keys' transaction has begun.
+TEST_F(RecordExtentsWithoutLease, ASessionThatEndsBeforeManyKeysAreReadIsNoConflict) {
+  const auto admin = run(AdminClient::connect(executor_, uri_, {}));
+  ASSERT_TRUE(admin);
+  const std::vector<std::string_view> wanted{"busy", "absent"};
+  bool ended = false;
+  for (int turns = 0; !ended; ++turns) {
+    ASSERT_LT(turns, 1000);
+    ASSERT_EQ(extents(), 1u);
+    fill(2);
+    const auto reader = connect();
+    ASSERT_NE(reader, nullptr);
+    for (int round = 0; round < 2; ++round) expect_there(*reader);
+    fabric::FailNthRequest delay(1, fabric::FaultSide::kConnector,
+                                 {fabric::Fault::kDelay, lease_ns()});
+    const std::string last = key_of(count_ - 1);
+    Task<Result<std::string>> slow = reader->get(table_, last);
+    {
+      const fabric::ScopedFaultInjector installed(delay);
+      slow.start();
+    }
+    ASSERT_FALSE(slow.done());
+    erase_all(*client_);
+    ASSERT_TRUE(run(reader->put(table_, "busy", "told of the list")));
+    Task<Result<Values>> reading = reader->get_many(table_, wanted);
+    reading.start();
+    Task<Result<uint32_t>> kicking = (*admin)->kick(reader->id());
+    for (int i = 0; i < turns; ++i) executor_.run_once();
+    ended = reading.done();
+    kicking.start();
+    while (!reading.done() || !kicking.done()) let_time_pass(lease_ns() / 16);
+    EXPECT_TRUE(kicking.take());
+    const auto values = reading.take();
+    EXPECT_TRUE(values || values.code() == ErrorCode::kDisconnected)
+        << turns << ": " << values.error().to_string();
+    while (!slow.done()) let_time_pass(lease_ns() / 16);
+    ASSERT_TRUE(run(client_->erase(table_, "busy")));
+    run(reader->close());
+    look_again();
   }
 }
 

@@ -9,6 +9,8 @@ namespace {
 
 using namespace small_frames;
 
+constexpr uint64_t kLargeFrame = 1 << 20;
+
 TEST(EmptyFrames, AnEmptyOneIsToldOfWhenTheRoomElsewhereComesLater) {
   StoreInRegion s(2 << 20, in_frames());
   const int last = fill(s, 2) - 1;  // alone in the second one
@@ -27,7 +29,6 @@ TEST(EmptyFrames, AnEmptyOneIsToldOfWhenTheRoomElsewhereComesLater) {
 }
 
 TEST(EmptyFrames, AnEmptyOneIsToldOfWhenALargeEnoughRunElsewhereComesLater) {
-  constexpr uint64_t kLargeFrame = 1 << 20;
   StoreInRegion s(12 << 20, in_frames(kLargeFrame, 1 << 20));
   int large = 0;
   while (extents(s) < 2) ASSERT_TRUE(s.put(key_of(large++), std::string(300 << 10, 'l')));
@@ -56,6 +57,25 @@ TEST(EmptyFrames, AnEmptyOneIsToldOfWhenALargeEnoughRunElsewhereComesLater) {
     ASSERT_TRUE(s.erase(later.back()));
     later.pop_back();
     EXPECT_EQ(arena.changes() > before, arena.empty_frame(0).has_value());
+  }
+}
+
+TEST(EmptyFrames, AnEmptyOneIsToldOfWhenEnoughRoomElsewhereComesInSmallPieces) {
+  StoreInRegion s(12 << 20, in_frames(kLargeFrame, 1 << 20));
+  ASSERT_TRUE(s.put("large", std::string(300 << 10, 'l')));
+  int last = 0;  // alone in the second one
+  for (; extents(s) < 2; ++last) ASSERT_TRUE(s.put(key_of(last), std::string(70 << 10, 's')));
+  --last;
+  ASSERT_TRUE(s.erase("large"));
+  ASSERT_TRUE(s.erase(key_of(last)));
+  SlabArena& arena = s.store().arena();
+  ASSERT_FALSE(arena.empty_frame(0)) << "less than half a frame";
+  // Each between two that stay, and smaller than the run that is free already.
+  for (int i = 1; !arena.empty_frame(0); i += 2) {
+    ASSERT_LT(i + 1, last);
+    const uint64_t before = arena.changes();
+    ASSERT_TRUE(s.erase(key_of(i)));
+    EXPECT_EQ(arena.changes() > before, arena.empty_frame(0).has_value()) << i;
   }
 }
 

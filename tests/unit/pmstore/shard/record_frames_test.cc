@@ -143,6 +143,43 @@ TEST(RecordFrames, NoSlotOfOneThatIsSetAsideIsHandedOutWhileThereIsOtherRoom) {
   EXPECT_EQ(arena.empty_frame(0), frame) << "no slot of it was used";
 }
 
+TEST(RecordFrames, NoSlabIsMadeInOneThatIsSetAside) {
+  StoreInRegion s(2 << 20, in_frames());
+  erase(s, 0, fill(s, 3));
+  SlabArena& arena = s.store().arena();
+  const auto frame = arena.empty_frame(0);
+  ASSERT_TRUE(frame);
+  arena.set_aside(*frame);
+  const auto slabs = [&] {
+    int count = 0;
+    arena.for_each_slab([&](const SlabArena::Slab& slab) {
+      count += slab.first_chunk * kChunkBytes / kFrameBytes == *frame;
+    });
+    return count;
+  };
+  ASSERT_EQ(slabs(), 1) << "of one record, with free chunks behind it";
+  ASSERT_TRUE(s.put("small", "small"));  // of a size that has no slab yet
+  EXPECT_EQ(slabs(), 1);
+  EXPECT_TRUE(arena.is_aside(*frame));
+}
+
+TEST(RecordFrames, OneThatIsSetAsideIsNoRoomForWhichAnotherMayGo) {
+  StoreInRegion s(2 << 20, in_frames());
+  const int count = fill(s, 3);
+  std::map<uint64_t, std::vector<int>> keys_in;  // by chunks
+  for (int i = 0; i < count; ++i) keys_in[s.get(key_of(i))->reply.slot / kChunkBytes].push_back(i);
+  for (const auto& [chunk, keys] : keys_in) {
+    if (chunk < 2) continue;  // half of the first frame and more stays
+    for (const int i : keys) ASSERT_TRUE(s.erase(key_of(i)));
+  }
+  SlabArena& arena = s.store().arena();
+  ASSERT_EQ(arena.empty_frame(0), 2u);
+  arena.set_aside(2);
+  EXPECT_FALSE(arena.empty_frame(0)) << "a quarter is free beside the other one";
+  arena.take_in_again(2);
+  EXPECT_EQ(arena.empty_frame(0), 2u);
+}
+
 TEST(RecordFrames, OneThatIsSetAsideIsUsedBeforeThePoolGivesMore) {
   StoreInRegion s(2 << 20, in_frames());
   const int count = fill(s, 3);
