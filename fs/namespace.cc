@@ -29,6 +29,11 @@ Task<PosixResult<Namespace::Walked>> Namespace::walk(const Caller& caller, Ino s
                                   std::min(most, kMaxWalkedNames));
 }
 
+std::optional<Ino> Namespace::known_directory(const Caller& caller, Ino start,
+                                              std::string_view path) const {
+  return state_->directories.known_directory(caller, start, path);
+}
+
 Task<PosixResult<Attributes>> Namespace::get_attributes(Ino ino) {
   PMSTORE_CO_TRY(internal::Inode inode, co_await state_->core.inode(ino));
   co_return std::move(inode.attributes);

@@ -112,6 +112,10 @@ class Namespace {
   };
   base::Task<PosixResult<Walked>> walk(const Caller& caller, Ino start, std::string_view path,
                                        size_t most = kMaxWalkedNames);
+  // The directory at the end of `path`, which is not empty, without a look at the store: for a path
+  // that was walked lately. nullopt: walk it; the caller may not search on the way, or it was not
+  // walked lately.
+  std::optional<Ino> known_directory(const Caller& caller, Ino start, std::string_view path) const;
   base::Task<PosixResult<Attributes>> get_attributes(Ino ino);
   // Size: see truncate rules in docs/files.md. EFBIG above kMaxFileBytes.
   base::Task<PosixResult<Attributes>> set_attributes(const Caller& caller, Ino ino,

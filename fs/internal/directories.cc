@@ -50,6 +50,7 @@ Task<PosixResult<Inode>> Directories::find_in(NamespaceTransaction& transaction,
 Task<PosixResult<Namespace::Walked>> Directories::walk_in(NamespaceTransaction& transaction,
                                                           const WalkCall& call, size_t most) const {
   Namespace::Walked walked;
+  const SearchedDirectories::Moment since = core_.searched.now();
   PMSTORE_CO_TRY(Inode at, co_await transaction.inode(call.start));
   std::string_view rest = call.path;
   while (!rest.empty() && walked.found.size() < most) {
@@ -61,6 +62,9 @@ Task<PosixResult<Namespace::Walked>> Directories::walk_in(NamespaceTransaction& 
     if (!found) {
       walked.error = std::move(found.error());
       break;
+    }
+    if (found->is_directory()) {
+      core_.searched.put(since, at.attributes, name, found->attributes.ino);
     }
     at = std::move(*found);
     walked.found.push_back(at.attributes);

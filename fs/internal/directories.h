@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/task.h"
@@ -52,6 +53,9 @@ class Directories {
 
   base::Task<PosixResult<Attributes>> lookup(NameCall call);
   base::Task<PosixResult<Namespace::Walked>> walk(WalkCall call, size_t most);
+  std::optional<Ino> known_directory(const Caller& caller, Ino start, std::string_view path) const {
+    return core_.searched.find(caller, start, path);
+  }
   base::Task<PosixResult<Ino>> parent_of(Ino directory);
   base::Task<PosixResult<std::vector<Namespace::Listed>>> list(Caller caller, Ino directory,
                                                                uint64_t cookie, uint32_t most,

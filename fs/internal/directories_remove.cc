@@ -73,6 +73,7 @@ Task<PosixResult<Directories::Locks>> Directories::lock_for_removal(Ino parent, 
   constexpr unsigned kAttempts = 1000;
   for (unsigned attempt = 0; attempt < kAttempts; ++attempt) {
     Locks locks;
+    const SearchedDirectories::Moment since = core_.searched.now();
     PMSTORE_CO_TRY(const auto before, co_await core_.entry(parent, name));
     if (before) {
       locks.data = co_await core_.data_locks.exclusive(before->ino);
@@ -82,6 +83,7 @@ Task<PosixResult<Directories::Locks>> Directories::lock_for_removal(Ino parent, 
     if (parent != other) {
       locks.other_entries = co_await core_.directory_locks.exclusive(std::max(parent, other));
     }
+    if (core_.searched.is_unchanged_since(since)) co_return std::move(locks);
     PMSTORE_CO_TRY(const auto now, co_await core_.entry(parent, name));
     const bool is_same = before ? now && now->ino == before->ino : !now;
     if (is_same) co_return std::move(locks);

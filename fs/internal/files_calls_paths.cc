@@ -16,6 +16,10 @@ base::Task<PosixResult<FilesCalls::NamePlace>> FilesCalls::end_of_path(const Cal
   if (end.name.empty() || is_dots(end.name)) co_return PosixError(kWalkFirst);
   if (slash == std::string::npos) co_return std::move(end);
   path.resize(slash);
+  if (const auto known = names_.known_directory(caller, start, path)) {
+    end.parent = *known;
+    co_return std::move(end);
+  }
   const auto names = 1 + static_cast<size_t>(std::count(path.begin(), path.end(), '/'));
   auto walked = co_await names_.walk(caller, start, path);
   if (!walked) co_return PosixError(walked.error());

@@ -35,6 +35,7 @@ Task<NamespaceCore::End> NamespaceCore::commit(NamespaceTransaction& transaction
   const auto outcome = co_await client_.outcome(transaction.id());
   if (outcome && *outcome == Outcome::kCommitted) co_return End{true, {}};
   if (outcome) co_return End{};
+  searched.stop();
   if (doubt != nullptr) *doubt = transaction.id();
   co_return End{true, done.error()};
 }

@@ -24,6 +24,7 @@
 #include "fs/internal/reclaim_queue.h"
 #include "fs/internal/reservations.h"
 #include "fs/internal/reserve.h"
+#include "fs/internal/searched_directories.h"
 #include "fs/namespace.h"
 #include "fs/posix_error.h"
 
@@ -50,7 +51,7 @@ class NamespaceCore {
   base::Task<PosixResult<T>> transact(const Body& body, Doubt* doubt = nullptr,
                                       Purpose purpose = Purpose::kMakes) {
     for (unsigned attempt = 0; attempt < kAttempts; ++attempt) {
-      NamespaceTransaction transaction(client_, tables);
+      NamespaceTransaction transaction(client_, tables, &searched);
       PosixResult<T> result = co_await body(transaction);
       if (!transaction.conflicted()) {
         PMSTORE_CHECK(result || !transaction.writes(), "a call checks all before it writes");
@@ -75,7 +76,7 @@ class NamespaceCore {
   template <typename T, typename Body>
   base::Task<PosixResult<T>> look(const Body& body) {
     for (unsigned attempt = 0; attempt < kAttempts; ++attempt) {
-      NamespaceTransaction transaction(client_, tables);
+      NamespaceTransaction transaction(client_, tables, &searched);
       PosixResult<T> result = co_await body(transaction);
       if (!transaction.conflicted()) co_return std::move(result);
       co_await pause(attempt);
@@ -119,6 +120,7 @@ class NamespaceCore {
   }
 
   NamespaceTables tables;
+  SearchedDirectories searched;
   uint64_t identity = 0;
   const std::function<void(Ino)>* on_map_change = nullptr;
   InodeLocks directory_locks;

@@ -12,23 +12,26 @@ PosixError NamespaceTransaction::failed(Error error) {
   return PosixError(std::move(error));
 }
 
-Task<PosixResult<std::optional<std::string>>> NamespaceTransaction::get(TableId table,
-                                                                        std::string key) {
-  auto value = co_await transaction_.get(table, key);
-  if (value) co_return std::optional<std::string>(std::move(*value));
-  if (value.code() == ErrorCode::kNotFound) co_return std::optional<std::string>();
-  co_return failed(std::move(value.error()));
+PosixResult<std::optional<std::string>> NamespaceTransaction::optional_of(
+    Result<std::string> value) {
+  if (value) return std::optional<std::string>(std::move(*value));
+  if (value.code() == ErrorCode::kNotFound) return std::optional<std::string>();
+  return failed(std::move(value.error()));
 }
 
 Task<PosixResult<SuperRecord>> NamespaceTransaction::super() {
-  PMSTORE_CO_TRY(const auto value, co_await get(tables_.super, std::string(kSuperKey)));
+  const std::string key = std::string(kSuperKey);
+  auto got = co_await transaction_.get(tables_.super, key);
+  PMSTORE_CO_TRY(const auto value, optional_of(std::move(got)));
   if (!value) co_return PosixError(EIO, "the store has no file system");
   PMSTORE_CO_TRY(const SuperRecord found, decode_super(*value));
   co_return found;
 }
 
 Task<PosixResult<Inode>> NamespaceTransaction::inode(Ino ino) {
-  PMSTORE_CO_TRY(const auto value, co_await get(tables_.inodes, ino_key(ino)));
+  const std::string key = ino_key(ino);
+  auto got = co_await transaction_.get(tables_.inodes, key);
+  PMSTORE_CO_TRY(const auto value, optional_of(std::move(got)));
   if (!value) co_return PosixError(ESTALE);
   PMSTORE_CO_TRY(Inode inode, decode_inode(ino, *value));
   co_return std::move(inode);
@@ -43,14 +46,18 @@ Task<PosixResult<Inode>> NamespaceTransaction::directory(Ino ino) {
 
 Task<PosixResult<std::optional<Entry>>> NamespaceTransaction::entry(Ino parent,
                                                                     std::string_view name) {
-  PMSTORE_CO_TRY(const auto value, co_await get(tables_.entries, entry_key(parent, name)));
+  const std::string key = entry_key(parent, name);
+  auto got = co_await transaction_.get(tables_.entries, key);
+  PMSTORE_CO_TRY(const auto value, optional_of(std::move(got)));
   if (!value) co_return std::optional<Entry>();
   PMSTORE_CO_TRY(const Entry found, decode_entry(*value));
   co_return std::optional<Entry>(found);
 }
 
 Task<PosixResult<Ino>> NamespaceTransaction::parent(Ino directory) {
-  PMSTORE_CO_TRY(const auto value, co_await get(tables_.parents, ino_key(directory)));
+  const std::string key = ino_key(directory);
+  auto got = co_await transaction_.get(tables_.parents, key);
+  PMSTORE_CO_TRY(const auto value, optional_of(std::move(got)));
   if (!value) {
     co_return PosixError(
         EIO, fmt::format("directory {} has no parent; run `pmstore fs check`", raw(directory)));
@@ -91,14 +98,18 @@ Task<PosixResult<std::vector<Piece>>> NamespaceTransaction::pieces(Ino ino, uint
 }
 
 Task<PosixResult<std::optional<OrphanKind>>> NamespaceTransaction::orphan(Ino ino) {
-  PMSTORE_CO_TRY(const auto value, co_await get(tables_.orphans, ino_key(ino)));
+  const std::string key = ino_key(ino);
+  auto got = co_await transaction_.get(tables_.orphans, key);
+  PMSTORE_CO_TRY(const auto value, optional_of(std::move(got)));
   if (!value) co_return std::optional<OrphanKind>();
   PMSTORE_CO_TRY(const OrphanKind kind, decode_orphan(*value));
   co_return std::optional<OrphanKind>(kind);
 }
 
 Task<PosixResult<std::optional<AreaRange>>> NamespaceTransaction::freed(uint64_t id) {
-  PMSTORE_CO_TRY(const auto value, co_await get(tables_.freed, freed_key(id)));
+  const std::string key = freed_key(id);
+  auto got = co_await transaction_.get(tables_.freed, key);
+  PMSTORE_CO_TRY(const auto value, optional_of(std::move(got)));
   if (!value) co_return std::optional<AreaRange>();
   PMSTORE_CO_TRY(const AreaRange found, decode_place(*value));
   co_return std::optional<AreaRange>(found);
@@ -106,20 +117,25 @@ Task<PosixResult<std::optional<AreaRange>>> NamespaceTransaction::freed(uint64_t
 
 Task<PosixResult<std::optional<std::string>>> NamespaceTransaction::xattr(Ino ino,
                                                                           std::string_view name) {
-  return get(tables_.xattrs, xattr_key(ino, name));
+  const std::string key = xattr_key(ino, name);
+  auto got = co_await transaction_.get(tables_.xattrs, key);
+  co_return optional_of(std::move(got));
 }
 
 void NamespaceTransaction::put(const Inode& inode) {
+  if (searched_ != nullptr) searched_->written(inode.attributes);
   write(tables_.inodes, ino_key(inode.attributes.ino), encode(inode));
 }
 
 void NamespaceTransaction::put_entry(Ino parent, std::string_view name, const Entry& entry) {
+  if (searched_ != nullptr) searched_->renamed(parent, name);
   write(tables_.entries, entry_key(parent, name), encode(entry));
   write(tables_.numbers, number_key(parent, entry.number),
         encode(NumberedName{entry.ino, entry.type, std::string(name)}));
 }
 
 void NamespaceTransaction::erase_entry(Ino parent, std::string_view name, const Entry& entry) {
+  if (searched_ != nullptr) searched_->renamed(parent, name);
   erase(tables_.entries, entry_key(parent, name));
   erase(tables_.numbers, number_key(parent, entry.number));
 }

@@ -3,8 +3,8 @@
 // Reads give what is there, absent records as nullopt or as the errno that says so. Damaged records
 // and errors of the store are EIO, but for what PosixError maps otherwise. A read that lost against
 // another transaction gives EAGAIN, and conflicted() is true from then on: the call is repeated.
-// Threads: one executor's. Lifetimes: client and tables outlive it; keys and names are borrowed
-// until the task ends.
+// Threads: one executor's. Lifetimes: client, tables and `searched` outlive it; keys and names are
+// borrowed until the task ends.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,7 @@
 
 #include "base/task.h"
 #include "fs/internal/namespace_tables.h"
+#include "fs/internal/searched_directories.h"
 #include "fs/layout/fs_layout.h"
 #include "fs/posix_error.h"
 #include "pmstore/client.h"
@@ -23,8 +24,10 @@ namespace pmstore::fs::internal {
 
 class NamespaceTransaction {
  public:
-  NamespaceTransaction(Client& client, const NamespaceTables& tables)
-      : tables_(tables), transaction_(client.begin()) {}
+  // `searched`: of the namespace in use; nullptr: there is none.
+  NamespaceTransaction(Client& client, const NamespaceTables& tables,
+                       SearchedDirectories* searched = nullptr)
+      : tables_(tables), searched_(searched), transaction_(client.begin()) {}
 
   base::Task<PosixResult<SuperRecord>> super();
   // ESTALE: there is none.
@@ -81,17 +84,24 @@ class NamespaceTransaction {
   PosixError failed(Error error);
 
  private:
-  base::Task<PosixResult<std::optional<std::string>>> get(TableId table, std::string key);
-  void write(TableId table, const std::string& key, std::string_view value) {
-    transaction_.put(table, key, value);
+  // nullopt: there is none.
+  PosixResult<std::optional<std::string>> optional_of(Result<std::string> value);
+  void begin_change() {
+    if (!writes_ && searched_ != nullptr) change_.emplace(*searched_);
     writes_ = true;
   }
+  void write(TableId table, const std::string& key, std::string_view value) {
+    begin_change();
+    transaction_.put(table, key, value);
+  }
   void erase(TableId table, const std::string& key) {
+    begin_change();
     transaction_.erase(table, key);
-    writes_ = true;
   }
 
   const NamespaceTables& tables_;
+  SearchedDirectories* const searched_;
+  std::optional<SearchedDirectories::Change> change_;  // from the first write on
   Transaction transaction_;
   bool conflicted_ = false;
   bool writes_ = false;

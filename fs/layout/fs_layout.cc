@@ -18,9 +18,10 @@ constexpr std::string_view kDataServerPrefix = "server";
 
 template <typename Integer>
 void append_big_endian(std::string& key, Integer number) {
-  for (int shift = int{sizeof(Integer)} * 8 - 8; shift >= 0; shift -= 8) {
-    key.push_back(static_cast<char>(number >> shift & 0xff));
-  }
+  std::array<char, sizeof(Integer)> bytes;
+  int shift = int{sizeof(Integer)} * 8;
+  for (char& byte : bytes) byte = static_cast<char>(number >> (shift -= 8) & 0xff);
+  key.append(bytes.data(), bytes.size());
 }
 
 uint64_t big_endian(std::string_view bytes) {

@@ -84,6 +84,24 @@ TEST_F(FilesPaths, CallsThatChangeNamesAreOneMessageAndOneTransaction) {
   EXPECT_EQ(open_cost("/a/b/c/file", O_RDWR | O_CREAT), 1u);
 }
 
+// The server knows the directories of the first call, and what others change of them.
+TEST_F(FilesPaths, AChangedDirectoryOnTheWayCountsForTheNextCall) {
+  make("/a/b/c/first");
+  const auto other = world_.connect();
+  ASSERT_TRUE(world_.run(other->rename("/a/b", "/a/moved")));
+  const auto open_error = [&](std::string_view path) {
+    return number_of(world_.run(client_->open(path, O_RDWR | O_CREAT)));
+  };
+  EXPECT_EQ(open_error("/a/b/c/second"), ENOENT);
+  EXPECT_EQ(number_of(world_.run(client_->rename("/a/b/c/first", "/a/b/c/new"))), ENOENT);
+  EXPECT_EQ(number_of(world_.run(client_->remove("/a/b/c/first"))), ENOENT);
+  EXPECT_EQ(cost(client_->rename("/a/moved/c/first", "/a/moved/c/new")), 1u);
+  ASSERT_TRUE(world_.run(other->make_symlink("moved", "/a/b")));
+  make("/a/b/c/second");
+  EXPECT_EQ(ino_of("/a/b/c/second"), ino_of("/a/moved/c/second"));
+  world_.run(other->close());
+}
+
 TEST_F(FilesPaths, OtherCallsAreOneMessageMore) {
   make("/a/moved");
   EXPECT_EQ(open_cost("/a/b/c/file", O_RDWR), 2u);
