@@ -35,6 +35,11 @@ class Receiver {
   virtual ~Receiver() = default;
   // A WRITE-with-immediate has taken effect: its data is in memory.
   virtual void on_immediate(uint32_t immediate) = 0;
+  // A hint: several immediates have arrived, and on_immediate() comes for this one soon. So memory
+  // that it will need can be asked for before any of it is waited for. `data` is what its WRITE
+  // brings, which the peer may still change; empty: it is in memory. Some immediates come without
+  // a hint, and some hints without their immediate. Destroys nothing, and posts nothing.
+  virtual void on_waiting(uint32_t /*immediate*/, std::span<const std::byte> /*data*/) {}
   // The connection is broken; called once, after all outstanding completions have been delivered.
   virtual void on_disconnect(const Error& why) = 0;
   // Nothing has moved for a while after much had moved: a good moment to give memory back. Nothing
@@ -49,6 +54,10 @@ enum class Arrivals : uint8_t {
   kSome,
   kNone,  // and none begins before this thread's next poll
 };
+
+// Providers tell of so many immediates at a time (Receiver::on_waiting()): a processor waits for
+// about as many lines of memory at the same time.
+inline constexpr size_t kToldTogether = 16;
 
 class Connection {
  public:

@@ -147,6 +147,10 @@ class RpcHandler {
   virtual ~RpcHandler() = default;
   // Called from polling. May answer inline, or keep the call and answer later.
   virtual void on_call(RpcPeer& peer, RpcCall call) = 0;
+  // A hint: several requests wait, and on_call() for this one comes soon, if it is well-formed
+  // (Receiver::on_waiting()). The client may still change it. Destroys nothing, answers nothing.
+  virtual void on_waiting(RpcPeer& /*peer*/, uint16_t /*method*/,
+                          std::span<const std::byte> /*request*/) {}
   // The connection is broken, or was dropped because of a malformed message. Called once; may
   // destroy the peer.
   virtual void on_peer_gone(RpcPeer& peer, const Error& why) = 0;
@@ -184,6 +188,7 @@ class RpcPeer final : public Receiver {
   void* owner = nullptr;
 
   void on_immediate(uint32_t immediate) override;
+  void on_waiting(uint32_t immediate, std::span<const std::byte> data) override;
   void on_disconnect(const Error& why) override;
   // Between two requests: gives back the pages of its rings but the first ones, to which a client
   // with nothing under way returns. Requires that nothing of the next request is in the ring.

@@ -172,6 +172,25 @@ void RpcPeer::on_immediate(uint32_t immediate) {
   state.handler.on_call(*this, std::move(call));  // may destroy this
 }
 
+// Checks only what keeps reads within the message: on_immediate() judges the request.
+void RpcPeer::on_waiting(uint32_t immediate, std::span<const std::byte> data) {
+  State& state = *state_;
+  std::span<const std::byte> message = data;
+  if (message.empty()) {
+    const std::span<const std::byte> ring = state.link->ring.bytes();
+    message = ring.subspan(std::min<uint64_t>(uint64_t{immediate} * kRpcUnit, ring.size()));
+  }
+  RpcRequestHeader header;
+  if (message.size() < sizeof(header)) return;
+  base::copy_from_shared(&header, message.data(), sizeof(header));
+  if (header.magic != kRpcRequestMagic || header.total_bytes < sizeof(header) ||
+      header.total_bytes > message.size()) {
+    return;
+  }
+  message = message.subspan(sizeof(header), header.total_bytes - sizeof(header));
+  state.handler.on_waiting(*this, header.method, message);
+}
+
 void RpcPeer::set_notice(uint16_t notice) { state_->notice = notice; }
 
 void RpcPeer::on_disconnect(const Error& why) {

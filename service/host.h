@@ -107,6 +107,8 @@ class Host final : public fabric::RpcHandler {
   }
 
   void on_call(fabric::RpcPeer& peer, fabric::RpcCall call) override;
+  void on_waiting(fabric::RpcPeer& peer, uint16_t method,
+                  std::span<const std::byte> request) override;
   void on_peer_gone(fabric::RpcPeer& peer, const Error& why) override;
 
  private:

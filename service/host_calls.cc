@@ -36,6 +36,13 @@ void Host::on_call(fabric::RpcPeer& peer, fabric::RpcCall call) {
   serve(*session, std::move(call));
 }
 
+void Host::on_waiting(fabric::RpcPeer& peer, uint16_t method, std::span<const std::byte> request) {
+  if (request.size() < sizeof(RequestPrefix)) return;
+  const auto& session = *static_cast<const Session*>(peer.owner);
+  PMSTORE_CHECK(!session.ended, "the connection of a session that has ended tells nothing");
+  session.service->on_waiting(method, request.subspan(sizeof(RequestPrefix)));
+}
+
 void Host::count(Session& session) {
   ++session.work.calls;
   session.work.last_call = ++calls_;

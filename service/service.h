@@ -98,6 +98,10 @@ class Service {
   // A request but a ping or goodbye, of the right epoch. `body` is behind its prefix. Answers now
   // or later, or calls Host::drop_malformed().
   virtual void on_call(Session& session, fabric::RpcCall call, std::span<const std::byte> body) = 0;
+  // A hint: several requests wait, and on_call() for this one comes soon, if nothing is wrong with
+  // it. `body` is behind its prefix, and the client may still change it. For asking for memory
+  // that the answer needs; bad input is ignored here. Answers nothing and ends no session.
+  virtual void on_waiting(uint16_t /*method*/, std::span<const std::byte> /*body*/) {}
   // The client says for the first time that it knows the outcomes of its numbers through this one.
   // False: it cannot, so the request is malformed. By default a service numbers nothing.
   virtual bool on_known_through(Session&, uint64_t /*number*/) { return false; }

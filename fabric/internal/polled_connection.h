@@ -8,6 +8,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -115,6 +116,10 @@ class PolledConnection : public Connection {
   void receive_control(std::vector<std::byte> message);
   // An immediate has arrived. The connection may be destroyed afterwards.
   void handle_immediate(uint32_t immediate);
+  // One of several has arrived. Destroys nothing.
+  void announce_immediate(uint32_t immediate, std::span<const std::byte> data) {
+    if (established_ && receiver_ != nullptr) receiver_->on_waiting(immediate, data);
+  }
   // Of fail(): afterwards no registered buffer is read or written, and nothing is queued.
   virtual void close_transport() = 0;
   // Of fail(), after close_transport(): removes the next batch that has not completed; nullptr when

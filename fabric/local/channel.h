@@ -74,6 +74,13 @@ struct alignas(64) Endpoint {
   bool empty() const {
     return tail.load(std::memory_order_acquire) == head.load(std::memory_order_relaxed);
   }
+  uint32_t size() const {
+    return tail.load(std::memory_order_acquire) - head.load(std::memory_order_relaxed);
+  }
+  // The i-th that pop() will give; i < size().
+  uint32_t peek(uint32_t i) const {
+    return inbox[(head.load(std::memory_order_relaxed) + i) % kInboxSlots];
+  }
   uint32_t pop() {
     const uint32_t at = head.load(std::memory_order_relaxed);
     PMSTORE_CHECK(at != tail.load(std::memory_order_relaxed), "an empty inbox has no immediate");

@@ -137,10 +137,22 @@ void LocalConnection::inject(const FaultDecision& decision) {
       executor, executor.now_ns() + std::min(decision.delay_ns, operation_timeout_ns_)));
 }
 
+// Gives how many immediates need no further look.
+uint32_t LocalConnection::tell_of_waiting() {
+  const uint32_t waiting = std::min<uint32_t>(mine_.size(), kToldTogether);
+  for (uint32_t i = 0; waiting > 1 && i < waiting; ++i) {
+    receiver_->on_waiting(mine_.peek(i), {});
+  }
+  return waiting;
+}
+
 bool LocalConnection::deliver_immediates(size_t& handled) {
+  uint32_t told = 0;
   // Only what is there now, so that a fast peer cannot keep the poller here.
   for (uint32_t left = Endpoint::kInboxSlots; left > 0; --left) {
     if (receiver_ == nullptr || mine_.empty()) return true;
+    if (told == 0) told = tell_of_waiting();
+    --told;
     const uint32_t immediate = mine_.pop();
     ++counters_.immediates_received;
     ++handled;

@@ -118,6 +118,7 @@ class LocalConnection final : public Connection {
   Error peer_closed_error() const;
   // Both return false when this was destroyed by what they called.
   bool deliver_immediates(size_t& handled);
+  uint32_t tell_of_waiting();
   bool deliver_delayed(size_t& handled);
 
   LocalDevice& device_;

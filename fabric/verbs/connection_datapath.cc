@@ -142,6 +142,10 @@ void VerbsConnection::on_completion(const ibv_wc& wc, bool receive, uint16_t slo
   on_sent(slot);
 }
 
+void VerbsConnection::announce(const ibv_wc& wc) {
+  if (!broken_ && receiver_ != nullptr) receiver_->on_waiting(ntohl(wc.imm_data), {});
+}
+
 void VerbsConnection::on_sent(uint16_t slot) {
   PMSTORE_CHECK(slot_head_ != slot_tail_ && (slot_head_ & 0xffff) == slot,
                 "a reliable connection completes in posting order");

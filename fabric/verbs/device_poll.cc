@@ -57,6 +57,7 @@ bool VerbsDevice::poll_queues(size_t& handled) {
     for (int round = 0; round < kRoundsPerPoll; ++round) {
       const int count = ibv_poll_cq(queues_.at(i), kCompletionsAtOnce, completions);
       PMSTORE_CHECK(count >= 0, "completion queues do not overflow: their room is reserved");
+      if (count > 1) tell_of_waiting({completions, static_cast<size_t>(count)});
       for (int k = 0; k < count; ++k) {
         if (!dispatch(completions[k])) return false;
       }
@@ -67,6 +68,18 @@ bool VerbsDevice::poll_queues(size_t& handled) {
     }
   }
   return true;
+}
+
+void VerbsDevice::tell_of_waiting(std::span<const ibv_wc> completions) {
+  const auto is_request = [](const ibv_wc& wc) {
+    return is_receive(wc.wr_id) && wc.status == IBV_WC_SUCCESS &&
+           wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM;
+  };
+  if (std::count_if(completions.begin(), completions.end(), is_request) < 2) return;
+  for (const ibv_wc& wc : completions) {
+    if (!is_request(wc)) continue;
+    if (VerbsConnection* connection = find(ref_of(wc.wr_id))) connection->announce(wc);
+  }
 }
 
 bool VerbsDevice::dispatch(const ibv_wc& wc) {

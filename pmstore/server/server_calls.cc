@@ -32,6 +32,16 @@ void ServerCore::on_persist_write(service::Session& session, fabric::RpcCall cal
   persist_service.on_call(std::move(call), ring.data_offset(), ring.position().data_bytes);
 }
 
+// What does not decode is refused when its turn comes.
+void ServerCore::on_waiting(uint16_t method, std::span<const std::byte> body) {
+  if (static_cast<Method>(method) != Method::kGet) return;
+  MessageReader reader(body);
+  const auto request = reader.get<GetRequest>();
+  const auto key = reader.get_bytes(request.key_bytes);
+  if (!reader.complete() || key.size() > kMaxKeyBytes) return;
+  if (expected.add(static_cast<TableId>(request.table), key)) ++totals.gets_expected;
+}
+
 void ServerCore::on_call(service::Session& caller, fabric::RpcCall call,
                          std::span<const std::byte> body) {
   auto& session = static_cast<Session&>(caller);
@@ -77,6 +87,7 @@ void ServerCore::serve(Session& session, fabric::RpcCall& call, std::span<const 
       const auto key = reader.get_bytes(request.key_bytes);
       if (!reader.complete() || key.size() > kMaxKeyBytes) return drop_malformed(session, call);
       ++totals.gets;
+      expected.ask_for_records();
       auto got = store->get(static_cast<TableId>(request.table), key, call.reply_room());
       if (!got && got.code() == ErrorCode::kConflict && group.finish()) {
         got = store->get(static_cast<TableId>(request.table), key, call.reply_room());

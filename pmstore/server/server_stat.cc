@@ -157,8 +157,8 @@ std::string server_stat_json(const ServerCore& core) {
       R"("sessions_total": {}, "fenced": {}, "leases_expired": {}, "malformed": {}, "calls": {}, )"
       R"("commits": {}, "conflicts": {}, "live_records": {}, "free_bytes": {}, )"
       R"("records_bytes": {}, "records_limit_bytes": {}, "frames": {}, "index": {}, )"
-      R"("flushed_lines": {}, "drains": {}, )"
-      R"("msyncs": {}, "failed": {}, "gets": {}, "scans": {}, "applied": {}, )"
+      R"("flushed_lines": {}, "drains": {}, "msyncs": {}, "failed": {}, "gets": {}, )"
+      R"("gets_expected": {}, "scans": {}, "applied": {}, )"
       R"("group_commit": {}, "two_phase": {}, "views": {}, "leaf_chunks": {}, "redo": {}{}}})",
       store.catalog().header().epoch, discipline_name(core.discipline),
       persist::domain_name(core.pool.info().domain), core.sessions(), core.resolving(),
@@ -167,7 +167,7 @@ std::string server_stat_json(const ServerCore& core) {
       core.totals.conflicts, store.live_records(), store.arena().free_chunks() * kChunkBytes,
       store.arena().bytes(), limit_json(core.options.most_record_bytes), frames_stat_json(core),
       index_stat_json(core), stats.flushed_lines, stats.drains, stats.msyncs, store.failed(),
-      core.totals.gets, core.totals.scans, core.totals.applied,
+      core.totals.gets, core.totals.gets_expected, core.totals.scans, core.totals.applied,
       groups_stat_json(core.group.counters()), two_phase_stat_json(store),
       views_stat_json(*store.viewed_slots()), leaves_stat_json(core), redo_stat_json(core), others);
 }

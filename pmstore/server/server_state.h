@@ -35,6 +35,7 @@
 #include "pmstore/server.h"
 #include "pmstore/server/admin_service.h"
 #include "pmstore/server/commit_group.h"
+#include "pmstore/server/expected_reads.h"
 #include "pmstore/server/held_locks.h"
 #include "pmstore/server/leaf_regions.h"
 #include "pmstore/server/lock_lists.h"
@@ -132,7 +133,9 @@ struct ServerTotals {
   uint64_t fenced = 0;  // sessions that ended without a goodbye
   uint64_t commits = 0;
   uint64_t conflicts = 0;
-  uint64_t gets = 0;     // the server does not see one-sided reads
+  uint64_t gets = 0;  // the server does not see one-sided reads
+  // Gets whose memory was asked for while they waited.
+  uint64_t gets_expected = 0;
   uint64_t scans = 0;    // pages
   uint64_t applied = 0;  // redo records of clients, under lock discipline rnic
   uint64_t frames_freed = 0;
@@ -163,6 +166,7 @@ class ServerCore final : public service::Service {
                                        std::span<const std::byte> body) override;
   void on_call(service::Session& session, fabric::RpcCall call,
                std::span<const std::byte> body) override;
+  void on_waiting(uint16_t method, std::span<const std::byte> body) override;
   bool on_known_through(service::Session& session, uint64_t number) override;
   void on_persist_write(service::Session& session, fabric::RpcCall call) override;
   void finish() override {
@@ -222,6 +226,7 @@ class ServerCore final : public service::Service {
   // Without an explicit choice, the first fabric decides.
   bool discipline_decided = false;
   std::unique_ptr<Store> store;
+  ExpectedReads expected{*store};
   // Both empty in a pool without a log area.
   std::unique_ptr<log::LogStore> logs;
   std::unique_ptr<log::LogService> log_service;

@@ -203,22 +203,15 @@ Result<RecordView> RecordStore::record_at(IndexEntry entry, std::span<std::byte>
 
 void RecordStore::prefetch(TableId table, std::span<const std::string_view> keys) const {
   if (is_ordered(table)) return;
-  constexpr size_t kTogether = 16;      // the processor waits for about so many lines at a time
-  constexpr size_t kSmallBytes = 2048;  // more of each would push the others out of the caches
+  constexpr size_t kTogether = 16;  // the processor waits for about so many lines at a time
   std::array<IndexKey, kTogether> wanted;
   for (; !keys.empty(); keys = keys.subspan(std::min(keys.size(), kTogether))) {
     const size_t count = std::min(keys.size(), kTogether);
     for (size_t i = 0; i < count; ++i) {
       wanted[i] = IndexKey::of(table, keys[i]);
-      index_.prefetch(wanted[i]);
+      prefetch_bucket(wanted[i]);
     }
-    for (size_t i = 0; i < count; ++i) {
-      // Most keys have one entry with their tag, which is theirs.
-      const auto likely = index_.find(wanted[i], [](IndexEntry) { return true; });
-      if (!likely) continue;
-      const bool small = kSlotBytes[likely->size_class] <= kSmallBytes;
-      prefetch(*likely, small ? Needs::kValue : Needs::kKey);
-    }
+    for (size_t i = 0; i < count; ++i) prefetch_record(wanted[i]);
   }
 }
 

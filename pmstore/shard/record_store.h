@@ -97,6 +97,18 @@ class RecordStore {
   // Asks for the memory that reads of these keys will need: for that of all of them before any of
   // it is waited for. Does nothing for keys of an ordered table.
   void prefetch(TableId table, std::span<const std::string_view> keys) const;
+  // The two steps of that, for one key of a hash table: its bucket, and then, once that is there,
+  // lock word and record. Only table and hash of the key are looked at. Inline as
+  // LockTable::prefetch().
+  [[gnu::always_inline]] void prefetch_bucket(const IndexKey& key) const { index_.prefetch(key); }
+  [[gnu::always_inline]] void prefetch_record(const IndexKey& key) const {
+    constexpr size_t kSmallBytes = 2048;  // more of each would push the others out of the caches
+    // Most keys have one entry with their tag, which is theirs.
+    const auto likely = index_.find(key, [](IndexEntry) { return true; });
+    if (!likely) return;
+    const bool small = kSlotBytes[likely->size_class] <= kSmallBytes;
+    prefetch(*likely, small ? Needs::kValue : Needs::kKey);
+  }
   // The same as a reply: a GetReply and the value in `room`, without the value where `room` is too
   // small for it; gives their size. TooLarge: no room for a GetReply.
   Result<size_t> get(TableId table, std::string_view key, std::span<std::byte> room) const;

@@ -99,6 +99,12 @@ class Store {
   void prefetch(TableId table, std::span<const std::string_view> keys) const {
     records_.prefetch(table, keys);
   }
+  [[gnu::always_inline]] void prefetch_bucket(const IndexKey& key) const {
+    records_.prefetch_bucket(key);
+  }
+  [[gnu::always_inline]] void prefetch_record(const IndexKey& key) const {
+    records_.prefetch_record(key);
+  }
   Result<size_t> get(TableId table, std::string_view key, std::span<std::byte> room) const {
     return records_.get(table, key, room);
   }

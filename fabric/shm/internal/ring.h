@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "base/atomic_copy.h"
 #include "base/check.h"
@@ -92,6 +93,12 @@ class RingReader {
     if (tail - tail_ > kRingBytes - (tail_ - published_)) return false;
     tail_ = tail;
     return true;
+  }
+  // front()[0, available()) after a look(), without that: nothing of it is seen yet. Empty as well
+  // when look() would say that it was not written.
+  std::span<const std::byte> ahead() const {
+    const uint64_t bytes = state_->tail.load(std::memory_order_acquire) - head_;
+    return {front(), bytes > kRingBytes ? 0 : static_cast<size_t>(bytes)};
   }
   // The writer has moved since the last look, or has ended.
   bool has_news() const {

@@ -52,6 +52,11 @@ class ShmConnection final : public internal::FramedConnection, private base::Wat
   Status send_control(std::vector<std::byte> message) override;
 
   // ---- for the device ----
+  // At the listening end: requests may wait in the ring. Asks for their memory, too.
+  bool may_have_requests() const;
+  // Tells the receiver of `most` of them at most; gives of how many. `alone`: no other connection
+  // has any, and a single one is not told of. Destroys nothing.
+  size_t tell_of_waiting(size_t most, bool alone);
   // Before the executor blocks: the peer is to ring. False: there is something to do.
   bool arm();
   void disarm();
@@ -105,6 +110,8 @@ class ShmConnection final : public internal::FramedConnection, private base::Wat
   size_t receive();
   // Handles the next frame. False: it is not all here. The connection may be destroyed afterwards.
   bool take_one();
+  // The same, after the receiver was told of the frames behind it.
+  bool take_next();
   void take_body_bytes();
   // The peer has ended, and all that it has sent has been handled. The connection may be destroyed
   // afterwards.
@@ -127,7 +134,8 @@ class ShmConnection final : public internal::FramedConnection, private base::Wat
   bool watches_bell_ = false;
   bool armed_ = false;
   std::vector<iovec> pieces_;
-  uint64_t woken_for_ = 0;  // what the peer has been woken for, if it slept: written() then
+  uint64_t told_through_ = 0;  // of the bytes of the ring that is read: the receiver knows them
+  uint64_t woken_for_ = 0;     // what the peer has been woken for, if it slept: written() then
 
   // The frame whose body is being taken.
   internal::FrameHeader body_header_{};

@@ -3,6 +3,7 @@
 
 #include "base/atomic_copy.h"
 #include "base/check.h"
+#include "fabric/internal/frame_walk.h"
 #include "fabric/shm/internal/shm_connection.h"
 #include "fabric/shm/internal/shm_device.h"
 
@@ -24,6 +25,27 @@ using internal::FrameSender;
   const size_t handled = receive();
   if (!watch.destroyed() && segment_ && has_to_send()) send_frames();
   return handled;
+}
+
+[[gnu::hot]] bool ShmConnection::may_have_requests() const {
+  if (dialed_ || !segment_ || body_left_bytes_ > 0) return false;
+  const std::span<const std::byte> ahead = reader_.ahead();
+  if (ahead.empty()) return false;
+  constexpr size_t kLineBytes = 64;
+  __builtin_prefetch(ahead.data());
+  __builtin_prefetch(ahead.data() + kLineBytes);
+  return true;
+}
+
+[[gnu::hot]] size_t ShmConnection::tell_of_waiting(size_t most, bool alone) {
+  const std::span<const std::byte> ahead = reader_.ahead();
+  internal::FrameWalk walk(ahead);
+  const size_t told = internal::tell_of_requests(
+      walk, most, alone, [this](const FrameHeader& header, std::span<const std::byte> body) {
+        announce_immediate(header.immediate, body);
+      });
+  told_through_ = reader_.consumed() + (ahead.size() - walk.rest().size());
+  return told;
 }
 
 [[gnu::hot]] void ShmConnection::frames_are_ready() { shm_.wake(*this); }
@@ -107,7 +129,7 @@ using internal::FrameSender;
   const uint64_t before = reader_.consumed();
   size_t handled = 0;
   DestructionWatch watch(lifetime_);
-  while (take_one()) {
+  while (take_next()) {
     ++handled;
     if (watch.destroyed() || closed() || post_error_) return handled;
   }
@@ -119,6 +141,12 @@ using internal::FrameSender;
   if (end == RingEnd::kOpen) return handled;
   fail_ended(end);
   return handled + 1;
+}
+
+[[gnu::hot]] bool ShmConnection::take_next() {
+  const bool told = dialed_ || reader_.consumed() < told_through_ || reader_.available() == 0;
+  if (!told && body_left_bytes_ == 0) tell_of_waiting(kToldTogether, /*alone=*/true);
+  return take_one();
 }
 
 [[gnu::hot]] bool ShmConnection::take_one() {

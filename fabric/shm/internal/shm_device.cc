@@ -1,5 +1,6 @@
 #include "fabric/shm/internal/shm_device.h"
 
+#include <array>
 #include <utility>
 
 #include "fabric/shm/internal/shm_listener.h"
@@ -35,7 +36,10 @@ void ShmDevice::forget(ShmConnection& connection) {
   if (asleep_ > 0 && ++polls_ % kPollsPerLook == 0) executor_.look();
   size_t handled = 0;
   internal::DestructionWatch watch(lifetime_);
+  size_t looked = 0;  // at so many of the next connections
   for (size_t left = awake_.size(); left > 0 && !awake_.empty(); --left) {
+    if (looked == 0) looked = tell_of_waiting(left);
+    --looked;
     count_visit();
     ShmConnection& connection = awake_.pop_front();
     if (++connection.quiet_polls > kQuietPolls && awake_.size() >= kAlwaysAwake &&
@@ -49,6 +53,22 @@ void ShmDevice::forget(ShmConnection& connection) {
     if (watch.destroyed()) break;
   }
   return handled;
+}
+
+[[gnu::hot]] size_t ShmDevice::tell_of_waiting(size_t most) {
+  std::array<ShmConnection*, kToldTogether> waiting;
+  size_t count = 0;
+  size_t looked = 0;
+  ShmConnection* at = awake_.front();
+  for (; looked < most && at != nullptr && count < waiting.size(); at = awake_.next(*at)) {
+    ++looked;
+    if (at->may_have_requests()) waiting[count++] = at;
+  }
+  size_t left = kToldTogether;
+  for (size_t i = 0; count > 1 && i < count; ++i) {
+    left -= waiting[i]->tell_of_waiting(left / (count - i), /*alone=*/false);
+  }
+  return looked;
 }
 
 [[gnu::hot]] bool ShmDevice::arm() {

@@ -36,6 +36,9 @@ class ShmDevice final : public internal::FramedDevice {
   Result<std::unique_ptr<internal::PolledConnection>> dial(
       const Uri& uri, const internal::ConnectionOptions& options) override;
   size_t poll_queues() override;
+  // Tells of requests that wait in the rings of the next connections, `most` of them at most, when
+  // several have some; gives at how many connections it has looked.
+  size_t tell_of_waiting(size_t most);
 
  private:
   // So many connections are awake however quiet they are.

@@ -116,6 +116,9 @@ class Multiplexer final : public base::Watched, public internal::Newcomer {
   void prepare_receive(msghdr& message);
   // `got`: bytes, or -errno. The multiplexer and its set may be destroyed afterwards.
   size_t finish_receive(ssize_t got);
+  // Between the two: tells receivers of `most` of the requests in `got` at most, when several
+  // sockets have some. Destroys nothing.
+  size_t tell_of_received(ssize_t got, size_t most);
   // Sends nothing more and shuts the socket down, so that reading finds the end of the stream.
   // Makes no callback.
   void hang_up();
@@ -160,6 +163,8 @@ class Multiplexer final : public base::Watched, public internal::Newcomer {
   void unlist(FrameSender& sender);
   void count_sent(size_t sent, size_t asked);
   void take_received(size_t bytes);
+  // Tells receivers of the requests in in_[in_begin_, end), which begins with a frame.
+  size_t tell_of_waiting(size_t end, size_t most, bool alone);
   void return_room();  // unless it holds something
   Parsed parse_one();
   Parsed take_frame(const FrameHeader& header);
@@ -205,6 +210,7 @@ class Multiplexer final : public base::Watched, public internal::Newcomer {
   uint64_t leftover_since_ns_ = 0;     // 0: there was none
 
   std::unique_ptr<std::byte[]> in_;
+  size_t told_end_ = 0;  // receivers know of the requests in in_ before it
   size_t in_begin_ = 0;
   size_t in_end_ = 0;
   // The frame whose body is being received. Without body_connection_ the body is skipped.

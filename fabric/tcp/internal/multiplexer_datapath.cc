@@ -10,6 +10,7 @@
 
 #include "base/atomic_copy.h"
 #include "base/check.h"
+#include "fabric/internal/frame_walk.h"
 #include "fabric/internal/handshake.h"
 #include "fabric/tcp/internal/multiplexer.h"
 #include "fabric/tcp/internal/multiplexer_set.h"
@@ -128,6 +129,7 @@ void Multiplexer::unwatch_room() {
   }
   PMSTORE_CHECK(body_left_bytes_ == 0 || in_begin_ == in_end_, "a body goes to its target first");
   into_body_ = body_connection_ != nullptr && body_left_bytes_ > 0;
+  told_end_ = in_begin_;
   targets_[0] = {body_target_, body_left_bytes_};
   targets_[1] = {in_.get() + in_end_, MultiplexerSet::kRoomBytes - in_end_};
   message = msghdr{};
@@ -164,8 +166,28 @@ void Multiplexer::unwatch_room() {
     }
   }
   Parsed parsed = Parsed::kFrame;
-  while (parsed == Parsed::kFrame) parsed = parse_one();
+  while (parsed == Parsed::kFrame) {
+    const bool told = dialed_ || in_begin_ < told_end_ || in_begin_ == in_end_;
+    if (!told && body_left_bytes_ == 0) tell_of_waiting(in_end_, kToldTogether, /*alone=*/true);
+    parsed = parse_one();
+  }
   if (parsed != Parsed::kOver) return_room();
+}
+
+[[gnu::hot]] size_t Multiplexer::tell_of_received(ssize_t got, size_t most) {
+  if (got <= 0 || dialed_ || body_left_bytes_ > 0) return 0;
+  return tell_of_waiting(in_end_ + static_cast<size_t>(got), most, /*alone=*/false);
+}
+
+[[gnu::hot]] size_t Multiplexer::tell_of_waiting(size_t end, size_t most, bool alone) {
+  internal::FrameWalk walk({in_.get() + in_begin_, end - in_begin_});
+  const size_t told = internal::tell_of_requests(
+      walk, most, alone, [this](const FrameHeader& header, std::span<const std::byte> body) {
+        TcpConnection* const connection = find(header.channel);
+        if (connection != nullptr) connection->announce(header.immediate, body);
+      });
+  told_end_ = end - walk.rest().size();
+  return told;
 }
 
 [[gnu::hot]] void Multiplexer::return_room() {

@@ -299,6 +299,17 @@ void MultiplexerSet::flush_dirty_together(SocketBatch& batch) {
   return handled;
 }
 
+// Of the batch that is handled next.
+void MultiplexerSet::tell_of_received(const SocketBatch& batch) {
+  const auto got = [&](size_t i) { return batch.result(static_cast<unsigned>(i)); };
+  size_t some = 0;
+  for (size_t i = 0; i < together_.size(); ++i) some += got(i) > 0;
+  size_t left = kToldTogether;
+  for (size_t i = 0; some > 1 && i < together_.size() && left > 0; ++i) {
+    left -= together_[i]->tell_of_received(got(i), left);
+  }
+}
+
 size_t MultiplexerSet::read_readable_together(SocketBatch& batch) {
   msghdr message;
   together_.clear();
@@ -311,6 +322,7 @@ size_t MultiplexerSet::read_readable_together(SocketBatch& batch) {
     batch.add_receive(multiplexer.fd(), message);
   }
   batch_is_of_use_ &= batch.run();
+  tell_of_received(batch);
   size_t handled = 0;
   DestructionWatch watch(lifetime_);
   for (size_t i = 0; i < together_.size(); ++i) {

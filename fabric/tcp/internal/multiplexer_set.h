@@ -118,6 +118,7 @@ class MultiplexerSet final : public base::Poller {
   SocketBatch* batch(size_t sockets) { return sockets > 1 ? batch_.get() : nullptr; }
   void flush_dirty_together(SocketBatch& batch);
   size_t read_readable_together(SocketBatch& batch);
+  void tell_of_received(const SocketBatch& batch);
 
   base::Executor& executor_;
   internal::Lifetime lifetime_;

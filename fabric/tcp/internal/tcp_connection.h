@@ -33,6 +33,10 @@ class TcpConnection final : public internal::FramedConnection {
   }
   Status send_control(std::vector<std::byte> message) override;
 
+  // For the multiplexer.
+  void announce(uint32_t immediate, std::span<const std::byte> data) {
+    announce_immediate(immediate, data);
+  }
   // For the multiplexer. The connection may be destroyed afterwards.
   void take_handshake(std::vector<std::byte> message);
 

@@ -121,6 +121,8 @@ class VerbsDevice final : public Device, public base::Poller {
   // These return false as soon as a callback has destroyed the device.
   bool poll_queues(size_t& handled);
   bool dispatch(const ibv_wc& wc);
+  // Tells receivers of the immediates among them, when there are several.
+  void tell_of_waiting(std::span<const ibv_wc> completions);
   bool run_deferred();
   bool slow_poll(size_t& handled);
   bool poll_cm_events(size_t& handled);

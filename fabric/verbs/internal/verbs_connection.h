@@ -76,6 +76,8 @@ class VerbsConnection final : public Connection, public CmTarget {
   void on_cm_event(const CmEvent& event) override;
   // Any of these may destroy the connection before it returns.
   void on_completion(const ibv_wc& wc, bool receive, uint16_t slot);
+  // An immediate, one of several that have arrived. Destroys nothing.
+  void announce(const ibv_wc& wc);
   void on_deferred();
   // on_deferred() has something to do already; else it waits for a receiver.
   bool can_run_deferred() const { return break_owed_ || receiver_ != nullptr; }

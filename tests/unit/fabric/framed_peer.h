@@ -8,6 +8,8 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <ostream>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,11 +24,23 @@
 
 namespace pmstore::fabric {
 
+// What Receiver::on_waiting() said, and how many immediates had come before.
+struct Told {
+  uint32_t immediate;
+  std::string data;
+  size_t after;
+  bool operator==(const Told&) const = default;
+};
+inline std::ostream& operator<<(std::ostream& out, const Told& told) {
+  return out << told.immediate << " '" << told.data << "' after " << told.after;
+}
+
 // The listener's side: one connection.
 struct Served final : Acceptor, Receiver {
   std::unique_ptr<Connection> connection;
   std::vector<std::unique_ptr<Connection>> kept;
   std::vector<uint32_t> immediates;
+  std::vector<Told> told;
   std::optional<Error> disconnected;
   int hellos = 0;
   int idle = 0;
@@ -47,6 +61,10 @@ struct Served final : Acceptor, Receiver {
   }
   void on_abandoned(uint64_t) override {}
   void on_immediate(uint32_t immediate) override { immediates.push_back(immediate); }
+  void on_waiting(uint32_t immediate, std::span<const std::byte> data) override {
+    const std::string text(reinterpret_cast<const char*>(data.data()), data.size());
+    told.push_back({immediate, text, immediates.size()});
+  }
   void on_disconnect(const Error& why) override { disconnected = why; }
   void on_idle() override { ++idle; }
 };
@@ -116,6 +134,15 @@ class FramedPeer : public testing::Test {
     header.address = region_->remote().at(offset).address;
     header.key = region_->remote().key;
     return header;
+  }
+  // A request of one letter.
+  internal::FrameHeader request(uint32_t immediate) const {
+    internal::FrameHeader header = frame(internal::FrameKind::kWriteImmediate, 1, 0);
+    header.immediate = immediate;
+    return header;
+  }
+  static std::string bytes_of(const internal::FrameHeader& header) {
+    return {reinterpret_cast<const char*>(&header), sizeof header};
   }
   void expect_cut_off(ErrorCode code) {
     ASSERT_TRUE(run_until([&] { return served_.disconnected.has_value(); }));

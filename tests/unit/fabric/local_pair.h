@@ -41,8 +41,13 @@ struct KeepingAcceptor final : Acceptor {
 
 struct RecordingReceiver final : Receiver {
   std::vector<uint32_t> immediates;
+  std::vector<std::pair<uint32_t, size_t>> told;  // of which, and how many had come before
   std::vector<Error> disconnects;
   void on_immediate(uint32_t immediate) override { immediates.push_back(immediate); }
+  void on_waiting(uint32_t immediate, std::span<const std::byte> data) override {
+    EXPECT_TRUE(data.empty()) << "it is in memory already";
+    told.emplace_back(immediate, immediates.size());
+  }
   void on_disconnect(const Error& why) override { disconnects.push_back(why); }
 };
 

@@ -28,6 +28,9 @@ class RpcServer final : public Acceptor, public RpcHandler {
   }
   void on_abandoned(uint64_t) override { peer.reset(); }
   void on_call(RpcPeer& from, RpcCall call) override { serve(from, std::move(call)); }
+  void on_waiting(RpcPeer&, uint16_t method, std::span<const std::byte> request) override {
+    waits(method, request);
+  }
   void on_peer_gone(RpcPeer&, const Error& why) override {
     gone.push_back(why);
     peer.reset();
@@ -39,6 +42,8 @@ class RpcServer final : public Acceptor, public RpcHandler {
   std::function<void(RpcPeer&, RpcCall)> serve = [](RpcPeer&, RpcCall call) {
     call.reply(call.request());
   };
+  std::function<void(uint16_t, std::span<const std::byte>)> waits =
+      [](uint16_t, std::span<const std::byte>) {};
 
  private:
   Device& device_;

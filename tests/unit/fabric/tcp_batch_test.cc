@@ -135,6 +135,18 @@ TEST_P(TcpSockets, AreAllAnsweredWhenTheySpeakAtOnce) {
   }
 }
 
+TEST_P(TcpSockets, ThatSpeakAtOnceAreToldOfBeforeTheFirstIsServed) {
+  if (!GetParam()) GTEST_SKIP() << "each socket is read and served by itself";
+  for (const auto& connection : *connections_) connection->set_receiver(&served_);
+  for (uint32_t peer = 0; peer < kSockets; ++peer) {
+    use(peer);
+    send_frame(request(peer), "a");
+  }
+  ASSERT_TRUE(run_until([&] { return served_.immediates.size() == kSockets; }));
+  ASSERT_EQ(served_.told.size(), kSockets);
+  for (const Told& told : served_.told) EXPECT_EQ(told.after, 0u) << told;
+}
+
 // More than one batch takes.
 TEST_P(TcpSockets, MayBeMany) {
   constexpr size_t kMany = SocketBatch::kMaxCalls + 6;

@@ -13,6 +13,8 @@ pmstore_test(pmstore_commit_group_test ONE_THREAD SOURCES commit_group_test.cc
   DEPS pmstore crash_image)
 pmstore_test(pmstore_direct_calls_test ONE_THREAD SOURCES direct_calls_test.cc
   DEPS pmstore crash_image)
+pmstore_test(pmstore_expected_reads_test ONE_THREAD SOURCES expected_reads_test.cc DEPS pmstore
+  crash_image)
 pmstore_test(pmstore_embedded_client_test ONE_THREAD
   SOURCES batch_test.cc embedded_client_test.cc embedded_view_test.cc
   DEPS pmstore)

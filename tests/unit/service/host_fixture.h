@@ -53,6 +53,10 @@ class EchoService final : public Service {
       default: return host().drop_malformed(session, call);
     }
   }
+  void on_waiting(uint16_t method, std::span<const std::byte> body) override {
+    const std::string text(reinterpret_cast<const char*>(body.data()), body.size());
+    waiting.push_back(std::to_string(method) + " " + text);
+  }
   bool on_known_through(Session&, uint64_t number) override {
     if (number > kLastNumber) return false;
     known.push_back(number);
@@ -73,6 +77,7 @@ class EchoService final : public Service {
   uint64_t epoch_now = 5;
   bool leased = false;
   std::function<void(Session&)> look = [](Session&) {};
+  std::vector<std::string> waiting;  // on_waiting()
   std::vector<fabric::RpcCall> held;
   std::weak_ptr<Session> last;
   static constexpr uint64_t kLastNumber = 100;

@@ -141,6 +141,40 @@ TEST_F(HostFixture, RequestOfAnotherEpochIsRefusedAndTheSessionStays) {
   EXPECT_EQ(call_raw(*link, kEchoMethod, request), "text");
 }
 
+TEST_F(HostFixture, ServiceIsToldOfRequestsThatWaitTogether) {
+  const auto link = open(7);
+  EXPECT_EQ(call(*link, kEchoMethod, "alone"), "alone");
+  EXPECT_TRUE(echo_.waiting.empty());
+  const auto first = with_prefix(*link, "one");
+  const auto second = with_prefix(*link, "two");
+  auto one = link->rpc().call(kEchoMethod, first, 256);
+  auto two = link->rpc().call(kFailingMethod, second, 256);
+  one.start();
+  two.start();
+  let_time_pass(1);
+  ASSERT_TRUE(one.done() && two.done());
+  EXPECT_TRUE(one.take());
+  EXPECT_EQ(two.take().code(), ErrorCode::kNotFound);
+  EXPECT_EQ(echo_.waiting, (std::vector<std::string>{std::to_string(kEchoMethod) + " one",
+                                                     std::to_string(kFailingMethod) + " two"}));
+}
+
+TEST_F(HostFixture, ServiceIsNotToldOfARequestWithoutAPrefix) {
+  const auto link = open(7);
+  const auto good = with_prefix(*link, "good");
+  const std::vector<std::byte> bad(3);
+  auto first = link->rpc().call(kEchoMethod, good, 256);
+  auto second = link->rpc().call(kEchoMethod, bad, 256);
+  first.start();
+  second.start();
+  let_time_pass(1);
+  ASSERT_TRUE(first.done() && second.done());
+  EXPECT_TRUE(first.take());
+  EXPECT_EQ(second.take().code(), ErrorCode::kProtocol);
+  EXPECT_EQ(echo_.waiting, std::vector<std::string>{std::to_string(kEchoMethod) + " good"});
+  EXPECT_EQ(echo_.counters().malformed, 1u);
+}
+
 TEST_F(HostFixture, MalformedRequestsCostTheConnection) {
   const auto good = open(1);
   const std::pair<uint16_t, size_t> bad[] = {{kEchoMethod, 0},  {kEchoMethod, 7},

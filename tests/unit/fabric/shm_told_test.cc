@@ -1,0 +1,168 @@
+// Requests that wait in the rings of shm connections: their receivers are told of them before the
+// first one is served.
+#include "tests/unit/fabric/shm_peer.h"
+
+namespace pmstore::fabric::shm {
+namespace {
+
+class ShmTold : public ShmPeer {
+ protected:
+  void SetUp() override {
+    ShmPeer::SetUp();
+    shake_hands();
+  }
+  bool run_until_served(size_t count) {
+    return run_until([&] { return served_.immediates.size() == count; });
+  }
+};
+
+TEST_F(ShmTold, RequestsThatWaitAreToldOfBeforeTheFirstIsServed) {
+  append(request(7), "a");
+  append(request(8), "b");
+  append(request(9), "c");
+  writer_.publish();
+  ASSERT_TRUE(run_until_served(3));
+  EXPECT_EQ(served_.told, (std::vector<Told>{{7, "a", 0}, {8, "b", 0}, {9, "c", 0}}));
+  EXPECT_EQ(served_.immediates, (std::vector<uint32_t>{7, 8, 9}));
+}
+
+TEST_F(ShmTold, ARequestAloneIsNotToldOf) {
+  for (uint32_t i = 1; i <= 3; ++i) {
+    send_frame(request(i), "a");
+    ASSERT_TRUE(run_until_served(i));
+  }
+  EXPECT_TRUE(served_.told.empty());
+}
+
+TEST_F(ShmTold, ManyRequestsAreToldOfInParts) {
+  constexpr uint32_t kMany = 2 * kToldTogether + 1;
+  for (uint32_t i = 0; i < kMany; ++i) append(request(i), "a");
+  writer_.publish();
+  ASSERT_TRUE(run_until_served(kMany));
+  ASSERT_EQ(served_.told.size(), kMany - 1) << "the last one is alone";
+  for (uint32_t i = 0; i < kMany - 1; ++i) {
+    EXPECT_EQ(served_.told[i], (Told{i, "a", i / kToldTogether * kToldTogether}));
+  }
+}
+
+TEST_F(ShmTold, OtherFramesBetweenThemArePassedOver) {
+  append(request(1), "a");
+  append(frame(FrameKind::kWrite, 5, 100), "hello");
+  append(frame(FrameKind::kRead, 8, 0));
+  append(request(2), "b");
+  writer_.publish();
+  ASSERT_TRUE(run_until_served(2));
+  EXPECT_EQ(served_.told, (std::vector<Told>{{1, "a", 0}, {2, "b", 0}}));
+  EXPECT_EQ(text_at(100, 5), "hello");
+  EXPECT_EQ(receive_frame().kind, FrameKind::kReadData);
+}
+
+TEST_F(ShmTold, WhatIsNotWholeIsToldOfWithThoseBehindIt) {
+  append(request(1), "a");
+  const std::string second = bytes_of(request(2)) + "b";
+  ASSERT_EQ(writer_.append(second.data(), 20), 20u);
+  writer_.publish();
+  ASSERT_TRUE(run_until_served(1));
+  EXPECT_TRUE(served_.told.empty());
+  ASSERT_EQ(writer_.append(second.data() + 20, second.size() - 20), second.size() - 20);
+  append(request(3), "c");
+  writer_.publish();
+  ASSERT_TRUE(run_until_served(3));
+  EXPECT_EQ(served_.told, (std::vector<Told>{{2, "b", 1}, {3, "c", 1}}));
+}
+
+TEST_F(ShmTold, ARequestBehindTheRestOfALargeBodyIsFound) {
+  const std::string body(1000, 'q');  // more than is taken as a whole
+  append(frame(FrameKind::kWrite, 1000, 100), body.substr(0, 600));
+  writer_.publish();
+  ASSERT_TRUE(run_until([&] { return memory_[100 + 599] == std::byte{'q'}; }));
+  ASSERT_EQ(writer_.append(body.data(), 400), 400u);
+  append(request(1), "a");
+  append(request(2), "b");
+  writer_.publish();
+  ASSERT_TRUE(run_until_served(2));
+  EXPECT_EQ(served_.told, (std::vector<Told>{{1, "a", 0}, {2, "b", 0}}));
+  EXPECT_EQ(text_at(100, 1000), body);
+}
+
+TEST_F(ShmTold, AFrameThatMakesNoSenseIsJudgedWhenItIsTaken) {
+  append(request(1), "a");
+  append(request(2), "b");
+  append(frame(static_cast<FrameKind>(99), 0, 0));
+  append(request(3), "c");
+  writer_.publish();
+  expect_cut_off(ErrorCode::kProtocol);
+  EXPECT_EQ(served_.told, (std::vector<Told>{{1, "a", 0}, {2, "b", 0}}));
+  EXPECT_EQ(served_.immediates, (std::vector<uint32_t>{1, 2}));
+}
+
+TEST_F(ShmTold, AForgedTailIsNotBelieved) {
+  writer_.state().tail.store(uint64_t{kRingBytes} + 1);
+  expect_cut_off(ErrorCode::kProtocol);
+  EXPECT_TRUE(served_.told.empty());
+}
+
+// Several peers, each with a connection of its own.
+class ShmToldTogether : public ShmTold {
+ protected:
+  static constexpr size_t kPeers = 3;
+
+  void SetUp() override {
+    ShmTold::SetUp();
+    while (writers_.size() + 1 < kPeers) {
+      keep();
+      dial();
+      shake_hands();
+    }
+    keep();
+    for (const auto& connection : served_.kept) connection->set_receiver(&served_);
+  }
+  void keep() {
+    served_.keep();
+    writers_.push_back(writer_);
+    sockets_.push_back(std::move(socket_));
+    segments_.push_back(std::move(*segment_));
+  }
+  void send(size_t peer, const FrameHeader& header, const std::string& body) {
+    writer_ = writers_[peer];
+    send_frame(header, body);
+    writers_[peer] = writer_;
+  }
+
+  std::vector<RingWriter> writers_;
+  std::vector<ShmSocket> sockets_;
+  std::vector<Segment> segments_;
+};
+
+TEST_F(ShmToldTogether, RequestsOfAllConnectionsAreToldOfBeforeTheFirstIsServed) {
+  for (uint32_t peer = 0; peer < kPeers; ++peer) send(peer, request(peer), "a");
+  ASSERT_TRUE(run_until_served(kPeers));
+  EXPECT_EQ(served_.told.size(), kPeers);
+  for (const Told& told : served_.told) EXPECT_EQ(told.after, 0u) << told;
+}
+
+TEST_F(ShmToldTogether, OneOfManyConnectionsIsAloneToo) {
+  for (uint32_t peer = 0; peer < kPeers; ++peer) {
+    send(peer, request(peer), "a");
+    ASSERT_TRUE(run_until_served(peer + 1));
+  }
+  EXPECT_TRUE(served_.told.empty());
+}
+
+TEST_F(ShmToldTogether, ConnectionsShareWhatIsToldTogether) {
+  constexpr uint32_t kEach = kToldTogether;
+  for (uint32_t peer = 0; peer < kPeers; ++peer) {
+    writer_ = writers_[peer];
+    for (uint32_t i = 0; i < kEach; ++i) append(request(peer * 100 + i), "a");
+    writer_.publish();
+    writers_[peer] = writer_;
+  }
+  ASSERT_TRUE(run_until_served(kPeers * kEach));
+  EXPECT_EQ(served_.told.size(), kPeers * kEach);
+  const auto first = [](const Told& told) { return told.after == 0; };
+  EXPECT_EQ(static_cast<size_t>(std::count_if(served_.told.begin(), served_.told.end(), first)),
+            kToldTogether);
+}
+
+}  // namespace
+}  // namespace pmstore::fabric::shm
