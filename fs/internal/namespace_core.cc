@@ -29,13 +29,14 @@ NamespaceCore::NamespaceCore(Client& client, DataSpace& space, NamespaceOptions 
 
 Task<NamespaceCore::End> NamespaceCore::commit(NamespaceTransaction& transaction, Doubt* doubt) {
   const Status done = co_await transaction.commit();
+  if (done || done.code() != ErrorCode::kCommitUnknown) transaction.settle();
   if (done) co_return End{true, {}};
   if (done.code() == ErrorCode::kConflict) co_return End{};
   if (done.code() != ErrorCode::kCommitUnknown) co_return End{true, done.error()};
   const auto outcome = co_await client_.outcome(transaction.id());
+  if (outcome) transaction.settle();
   if (outcome && *outcome == Outcome::kCommitted) co_return End{true, {}};
   if (outcome) co_return End{};
-  searched.stop();
   if (doubt != nullptr) *doubt = transaction.id();
   co_return End{true, done.error()};
 }

@@ -28,6 +28,12 @@ class NamespaceTransaction {
   NamespaceTransaction(Client& client, const NamespaceTables& tables,
                        SearchedDirectories* searched = nullptr)
       : tables_(tables), searched_(searched), transaction_(client.begin()) {}
+  NamespaceTransaction(const NamespaceTransaction&) = delete;
+  NamespaceTransaction& operator=(const NamespaceTransaction&) = delete;
+  // Its commit may take effect at any time from now on, when it was not seen to end.
+  ~NamespaceTransaction() {
+    if (in_doubt_ && searched_ != nullptr) searched_->stop();
+  }
 
   base::Task<PosixResult<SuperRecord>> super();
   // ESTALE: there is none.
@@ -73,7 +79,12 @@ class NamespaceTransaction {
   }
   void erase_xattr(Ino ino, std::string_view name) { erase(tables_.xattrs, xattr_key(ino, name)); }
 
-  base::Task<Status> commit() { return transaction_.commit(); }
+  // It is in doubt from here until it is settle()d.
+  base::Task<Status> commit() {
+    in_doubt_ = writes_;
+    return transaction_.commit();
+  }
+  void settle() { in_doubt_ = false; }
   TxId id() const { return transaction_.id(); }
   // A read has met another transaction: what was read may not fit together.
   bool conflicted() const { return conflicted_; }
@@ -105,6 +116,7 @@ class NamespaceTransaction {
   Transaction transaction_;
   bool conflicted_ = false;
   bool writes_ = false;
+  bool in_doubt_ = false;
 };
 
 }  // namespace pmstore::fs::internal

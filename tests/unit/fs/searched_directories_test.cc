@@ -163,6 +163,22 @@ TEST_F(KnownDirectories, AChangeIsUnderWayUntilItsCommitHasEnded) {
   EXPECT_EQ(known("a/b/c"), c_);
 }
 
+// A coroutine that is destroyed amid a commit does not take it back.
+TEST_F(KnownDirectories, EndWhenACommitWasNotSeenToEnd) {
+  const Ino d = directory("d");
+  commits_take_turns();
+  file("f", d);  // takes inode numbers, too
+  walk();
+  EXPECT_EQ(known("a/b/c"), c_);
+  {
+    auto changing = fs().make({}, d, "g", {});
+    changing.start();
+    EXPECT_FALSE(changing.done());
+  }
+  walk();
+  EXPECT_EQ(known("a/b/c"), std::nullopt);
+}
+
 TEST_F(KnownDirectories, ADirectoryThatIsRemovedIsNotSearched) {
   EXPECT_EQ(fs().known_directory({}, b_, "c"), c_);
   EXPECT_EQ(rmdir("c", b_), 0);
