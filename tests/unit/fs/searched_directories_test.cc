@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "fs/internal/namespace_tables.h"
+#include "fs/internal/namespace_transaction.h"
 #include "tests/unit/fs/namespace_fixture.h"
 
 namespace pmstore::fs {
@@ -148,19 +150,24 @@ TEST_F(KnownDirectories, EndWithTheirNames) {
   EXPECT_EQ(known("a"), std::nullopt);
 }
 
-TEST_F(KnownDirectories, AChangeIsUnderWayUntilItsCommitHasEnded) {
-  const Ino d = directory("d");
-  commits_take_turns();
-  file("f", d);  // takes inode numbers, too
-  EXPECT_EQ(known("a"), std::nullopt);
-  auto changing = fs().make({}, d, "g", {});
-  changing.start();
-  walk();
-  EXPECT_FALSE(changing.done());
-  EXPECT_EQ(known("a"), std::nullopt);
-  while (!changing.done()) executor_.run_once();
-  walk();
-  EXPECT_EQ(known("a/b/c"), c_);
+// The commit of a call may wait; what others read meanwhile may be of before it.
+TEST_F(KnownDirectories, ATransactionIsAChangeFromItsFirstWriteToItsEnd) {
+  SearchedDirectories searched;
+  const auto tables = run(internal::open_tables(*client_, false));
+  ASSERT_TRUE(tables);
+  const auto before = searched.now();
+  {
+    internal::NamespaceTransaction transaction(*client_, *tables, &searched);
+    const auto inode = run(transaction.inode(a_));
+    ASSERT_TRUE(inode);
+    EXPECT_TRUE(searched.is_unchanged_since(before));
+    transaction.put(*inode);
+    EXPECT_FALSE(searched.is_unchanged_since(before));
+    ASSERT_TRUE(run(transaction.commit()));
+    EXPECT_FALSE(searched.is_unchanged_since(searched.now()));
+  }
+  EXPECT_FALSE(searched.is_unchanged_since(before));
+  EXPECT_TRUE(searched.is_unchanged_since(searched.now()));
 }
 
 // A coroutine that is destroyed amid a commit does not take it back.
