@@ -18,6 +18,14 @@ class FrameWalk {
  public:
   explicit FrameWalk(std::span<const std::byte> bytes) : rest_(bytes) {}
 
+  // There is more than the first frame, as far as the beginning of its header says.
+  bool may_have_two() const {
+    if (rest_.size() < 2 * sizeof(FrameHeader)) return false;
+    FrameHeader first{};
+    base::copy_from_shared(&first, rest_.data(), offsetof(FrameHeader, channel));
+    const size_t body = carries_body(first.kind) ? first.bytes : 0;
+    return body <= rest_.size() - 2 * sizeof(FrameHeader);
+  }
   // Goes to the next whole frame with an immediate. False: there is none.
   bool next() {
     while (rest_.size() >= sizeof(FrameHeader)) {
@@ -49,7 +57,7 @@ class FrameWalk {
 // is not told of unless there is a second one.
 template <typename Tell>
 size_t tell_of_requests(FrameWalk& walk, size_t most, bool alone, Tell&& tell) {
-  if (most == 0 || !walk.next()) return 0;
+  if (most == 0 || (alone && !walk.may_have_two()) || !walk.next()) return 0;
   if (alone) {
     const FrameHeader header = walk.header();
     const std::span<const std::byte> body = walk.body();

@@ -112,8 +112,7 @@ void ServerCore::serve(Session& session, fabric::RpcCall& call, std::span<const 
       return call.reply_error(opened.error());
     }
     case Method::kListTables:
-      if (!reader.complete()) return drop_malformed(session, call);
-      return list_tables(call);
+      return reader.complete() ? list_tables(call) : drop_malformed(session, call);
     case Method::kRegions: {
       const auto request = reader.get<RegionsRequest>();
       if (!reader.complete() || !RegionTable::is_kind(request.kind)) {

@@ -73,8 +73,10 @@ class Load {
   explicit Load(const Options& options) : options_(options), pool_(make_pool(options)) {
     server_ = must(at_server_.run(Server::start(at_server_, *pool_, {})));
     uri_ = must(at_server_.run(server_->listen(must(fabric::parse_uri(options.uri)))));
+    ClientOptions all_by_rpc;
+    all_by_rpc.one_sided_reads = false;
     for (unsigned i = 0; i < options.sessions; ++i) {
-      clients_.push_back(must(both(Client::connect(at_clients_, uri_, {}))));
+      clients_.push_back(must(both(Client::connect(at_clients_, uri_, all_by_rpc))));
     }
     table_ = must(both(clients_[0]->open_table("t", true)));
     must(both(fill()));

@@ -136,14 +136,14 @@ TEST_P(TcpSockets, AreAllAnsweredWhenTheySpeakAtOnce) {
 }
 
 TEST_P(TcpSockets, ThatSpeakAtOnceAreToldOfBeforeTheFirstIsServed) {
-  if (!GetParam()) GTEST_SKIP() << "each socket is read and served by itself";
   for (const auto& connection : *connections_) connection->set_receiver(&served_);
   for (uint32_t peer = 0; peer < kSockets; ++peer) {
     use(peer);
     send_frame(request(peer), "a");
   }
   ASSERT_TRUE(run_until([&] { return served_.immediates.size() == kSockets; }));
-  ASSERT_EQ(served_.told.size(), kSockets);
+  // Without io_uring each socket is read and served by itself.
+  ASSERT_EQ(served_.told.size(), GetParam() ? kSockets : 0);
   for (const Told& told : served_.told) EXPECT_EQ(told.after, 0u) << told;
 }
 

@@ -82,14 +82,16 @@ TEST_F(ExpectedReadsTest, WhatChangesBeforeTheirTurnIsSeen) {
   put("alice", "1");
   put("bob", "1");
   auto erased = client_->erase(table_, "alice");
-  auto moved = client_->put(table_, "bob", std::string(5000, 'b'));
+  const std::string large(5000, 'b');
+  auto moved = client_->put(table_, "bob", large);
   erased.start();
   moved.start();
   const auto got = get_together(table_, {"alice", "bob"});
   EXPECT_TRUE(finish(std::move(erased)));
   EXPECT_TRUE(finish(std::move(moved)));
+  EXPECT_EQ(expected(), 2u) << "they waited behind the changes";
   EXPECT_EQ(got[0].code(), ErrorCode::kNotFound);
-  EXPECT_EQ(got[1], std::string(5000, 'b'));
+  EXPECT_EQ(got[1], large);
 }
 
 // Gets that were expected, and whose session has ended before their turn.
