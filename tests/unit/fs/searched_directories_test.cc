@@ -165,6 +165,7 @@ TEST_F(KnownDirectories, ATransactionIsAChangeFromItsFirstWriteToItsEnd) {
     EXPECT_FALSE(searched.is_unchanged_since(before));
     ASSERT_TRUE(run(transaction.commit()));
     EXPECT_FALSE(searched.is_unchanged_since(searched.now()));
+    transaction.settle();
   }
   EXPECT_FALSE(searched.is_unchanged_since(before));
   EXPECT_TRUE(searched.is_unchanged_since(searched.now()));
@@ -172,18 +173,20 @@ TEST_F(KnownDirectories, ATransactionIsAChangeFromItsFirstWriteToItsEnd) {
 
 // A coroutine that is destroyed amid a commit does not take it back.
 TEST_F(KnownDirectories, EndWhenACommitWasNotSeenToEnd) {
-  const Ino d = directory("d");
-  commits_take_turns();
-  file("f", d);  // takes inode numbers, too
-  walk();
-  EXPECT_EQ(known("a/b/c"), c_);
+  SearchedDirectories searched;
+  const auto tables = run(internal::open_tables(*client_, false));
+  ASSERT_TRUE(tables);
+  searched.put(searched.now(), directory_of(a_), "b", b_);
   {
-    auto changing = fs().make({}, d, "g", {});
-    changing.start();
-    EXPECT_FALSE(changing.done());
+    internal::NamespaceTransaction transaction(*client_, *tables, &searched);
+    const auto inode = run(transaction.inode(c_));
+    ASSERT_TRUE(inode);
+    transaction.put(*inode);
+    EXPECT_EQ(searched.find({}, a_, "b"), b_);
+    const auto commit = transaction.commit();
   }
-  walk();
-  EXPECT_EQ(known("a/b/c"), std::nullopt);
+  EXPECT_EQ(searched.find({}, a_, "b"), std::nullopt);
+  EXPECT_FALSE(searched.is_unchanged_since(searched.now()));
 }
 
 TEST_F(KnownDirectories, ADirectoryThatIsRemovedIsNotSearched) {
