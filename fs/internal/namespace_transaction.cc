@@ -7,6 +7,10 @@
 
 namespace pmstore::fs::internal {
 
+NamespaceTransaction::~NamespaceTransaction() {
+  if (in_doubt_ && searched_ != nullptr) searched_->stop();
+}
+
 PosixError NamespaceTransaction::failed(Error error) {
   if (error.code == ErrorCode::kConflict) conflicted_ = true;
   return PosixError(std::move(error));

@@ -31,9 +31,7 @@ class NamespaceTransaction {
   NamespaceTransaction(const NamespaceTransaction&) = delete;
   NamespaceTransaction& operator=(const NamespaceTransaction&) = delete;
   // Its commit may take effect at any time from now on, when it was not seen to end.
-  ~NamespaceTransaction() {
-    if (in_doubt_ && searched_ != nullptr) searched_->stop();
-  }
+  ~NamespaceTransaction();
 
   base::Task<PosixResult<SuperRecord>> super();
   // ESTALE: there is none.

@@ -288,49 +288,6 @@ TEST_F(RecordExtentsWithoutLease, AClientThatSendsWhileAReadOfItTakesLongIsEnded
   }
 }
 
-// A READ under way keeps the client from confirming a list, so each operation begins with a ping.
-// The server ends the session at each turn of it, also when the keys' transaction has begun.
-TEST_F(RecordExtentsWithoutLease, ASessionThatEndsBeforeManyKeysAreReadIsNoConflict) {
-  const auto admin = run(AdminClient::connect(executor_, uri_, {}));
-  ASSERT_TRUE(admin);
-  const std::vector<std::string_view> wanted{"busy", "absent"};
-  bool ended = false;
-  for (int turns = 0; !ended; ++turns) {
-    ASSERT_LT(turns, 1000);
-    ASSERT_EQ(extents(), 1u);
-    fill(2);
-    const auto reader = connect();
-    ASSERT_NE(reader, nullptr);
-    for (int round = 0; round < 2; ++round) expect_there(*reader);
-    fabric::FailNthRequest delay(1, fabric::FaultSide::kConnector,
-                                 {fabric::Fault::kDelay, lease_ns()});
-    const std::string last = key_of(count_ - 1);
-    Task<Result<std::string>> slow = reader->get(table_, last);
-    {
-      const fabric::ScopedFaultInjector installed(delay);
-      slow.start();
-    }
-    ASSERT_FALSE(slow.done());
-    erase_all(*client_);
-    ASSERT_TRUE(run(reader->put(table_, "busy", "told of the list")));
-    Task<Result<Values>> reading = reader->get_many(table_, wanted);
-    reading.start();
-    Task<Result<uint32_t>> kicking = (*admin)->kick(reader->id());
-    for (int i = 0; i < turns; ++i) executor_.run_once();
-    ended = reading.done();
-    kicking.start();
-    while (!reading.done() || !kicking.done()) let_time_pass(lease_ns() / 16);
-    EXPECT_TRUE(kicking.take());
-    const auto values = reading.take();
-    EXPECT_TRUE(values || values.code() == ErrorCode::kDisconnected)
-        << turns << ": " << values.error().to_string();
-    while (!slow.done()) let_time_pass(lease_ns() / 16);
-    ASSERT_TRUE(run(client_->erase(table_, "busy")));
-    run(reader->close());
-    look_again();
-  }
-}
-
 TEST_F(RecordExtentsWithoutLease, AnOperationThatIsDestroyedWhileItPingsHoldsNoOtherUp) {
   fill(4);
   for (int round = 0; round < 2; ++round) expect_there(*client_);
