@@ -19,7 +19,6 @@
 #include "tests/crash/store_server_run.h"
 #include "tests/crash/tables_run.h"
 #include "tests/crash/two_phase_run.h"
-#include "tests/crash/units_run.h"
 
 namespace pmstore::crash {
 namespace {
@@ -253,8 +252,6 @@ std::vector<Scenario> files_scenarios() {
        [](uint64_t seed) { return files_move_run("files-move", seed, Domain::kMemoryController); }},
       {"files-move-none", "the same in files",
        [](uint64_t seed) { return files_move_run("files-move-none", seed, Domain::kNone); }},
-      {"units", "units of a file area that a client writes to without a map, ADR",
-       [](uint64_t seed) { return units_run("units", seed, Domain::kMemoryController); }},
   };
 }
 
