@@ -37,6 +37,7 @@ void SearchedDirectories::put(Moment since, const Attributes& directory, std::st
   Directory& there = directories_[directory.ino];
   there.rights = directory;
   names_ += there.names.insert_or_assign(std::string(name), ino).second ? 1 : 0;
+  PMSTORE_CHECK(names_ <= kMostNames, "the names that are kept have a bound");
 }
 
 void SearchedDirectories::written(const Attributes& inode) {

@@ -55,14 +55,14 @@ TEST_F(ExpectedReadsTest, GetsThatWaitTogetherAreExpected) {
 TEST_F(ExpectedReadsTest, AGetAloneIsNot) {
   put("alice", "1");
   EXPECT_EQ(run(client_->get(table_, "alice")), "1");
-  EXPECT_EQ(run(client_->get(table_, "nobody")).code(), ErrorCode::kNotFound);
+  EXPECT_EQ(run(client_->get(table_, "absent")).code(), ErrorCode::kNotFound);
   EXPECT_EQ(count("gets"), 2u);
   EXPECT_EQ(expected(), 0u);
 }
 
 TEST_F(ExpectedReadsTest, AKeyThatIsNotThereIsExpectedToo) {
   put("alice", "1");
-  const auto got = get_together(table_, {"nobody", "alice"});
+  const auto got = get_together(table_, {"absent", "alice"});
   EXPECT_EQ(got[0].code(), ErrorCode::kNotFound);
   EXPECT_EQ(got[1], "1");
   EXPECT_EQ(expected(), 2u);
