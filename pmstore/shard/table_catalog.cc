@@ -67,8 +67,9 @@ uint64_t first_word(const TableEntry& entry) {
 }
 
 bool entry_unused(const TableEntry& entry) {
-  const auto bytes = std::as_bytes(std::span(&entry, 1));
-  return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
+  // Not byte by byte: a start looks at all 4,080 entries.
+  static constexpr TableEntry kZero{};
+  return std::memcmp(&entry, &kZero, sizeof(entry)) == 0;
 }
 
 bool log_valid(const CatalogHeader& header, const persist::Memory& memory) {
