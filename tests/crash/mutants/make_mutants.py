@@ -36,7 +36,7 @@ def parse(text):
             edits[-1][line[0] == ">"].append(line[2:])
             continue
         word, _, rest = line.partition(" ")
-        if word in ("barriers", "scenarios", "mutant", "plumbing", "redundant", "open"):
+        if word in ("barriers", "scenarios", "mutant", "plumbing", "redundant", "open", "long"):
             entries.append((word, rest.strip(),
                             {"edits": [], "file": None, "redundant": None, "tests": None}))
         elif word in ("file", "because", "tests"):
@@ -69,7 +69,7 @@ def function_at(text, position):
 class Mutator:
     def __init__(self, root):
         self.root, self.sources, self.mutants, self.counts = root, {}, [], {}
-        self.stale, self.open, self.scenarios = set(), set(), []
+        self.stale, self.open, self.long, self.scenarios = set(), set(), set(), []
 
     def source(self, path):
         if path not in self.sources:
@@ -129,8 +129,8 @@ class Mutator:
                 self.barriers(path, stem or os.path.splitext(os.path.basename(path))[0])
         names = [name for name, _, _ in self.mutants]
         for kind, name, fields in entries:
-            if kind == "open":
-                self.open.add(name)
+            if kind in ("open", "long"):
+                (self.open if kind == "open" else self.long).add(name)
                 if name not in names:
                     self.stale.add(name)
                     self.add(name, None)
@@ -174,7 +174,8 @@ def main():
     plumbing = [(name, None, "") for name in sorted(mutator.stale)
                 if name not in [mutant[0] for mutant in mutator.mutants]]
     rows = "".join(f"    {{{quoted(name)}, {quoted(why)}, {quoted(near)}, "
-                   f"{flag(name in mutator.stale)}, {flag(name in mutator.open)}}},\n"
+                   f"{flag(name in mutator.stale)}, {flag(name in mutator.open)}, "
+                   f"{flag(name in mutator.long)}}},\n"
                    for name, why, near in mutator.mutants + plumbing)
     write(os.path.join(output, "mutant_table.cc"),
           '#include "tests/crash/mutants/mutation.h"\n\nnamespace pmstore::mutation {\n\n'

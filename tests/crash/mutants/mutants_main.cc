@@ -46,7 +46,7 @@ bool notices(const Scenario& scenario, uint64_t seed, const ExplorerOptions& opt
 }
 
 struct Looks {
-  ExplorerOptions quick, thorough, deaths;
+  ExplorerOptions quick, thorough, few_deaths, deaths;
 
   Looks() {
     quick.most_failures = 1;
@@ -64,18 +64,21 @@ struct Looks {
     deaths.per_inner_point = 4;
     deaths.process_deaths = true;
     deaths.most_deaths = UINT64_MAX;
+    few_deaths = deaths;
+    few_deaths.most_deaths = 64;
   }
 };
 
-// First a quick look at what is near, which is enough for most; then a thorough one, and what only
-// a certain moment of death shows; then all runs.
+// First a quick look at what is near, which is enough for most, also at some deaths of the process;
+// then a thorough one, and what only a certain moment of death shows; then all runs.
 bool look_for_it(const mutation::Mutant& mutant, const Limits& limits) {
   const Looks looks;
   size_t near = 0;
   const std::vector<Scenario> order = nearest_first(mutant, near);
-  for (const ExplorerOptions* look : {&looks.quick, &looks.thorough, &looks.deaths}) {
+  for (const ExplorerOptions* look :
+       {&looks.quick, &looks.few_deaths, &looks.thorough, &looks.deaths}) {
     for (size_t i = 0; i < near; ++i) {
-      if (look == &looks.deaths && !order[i].deaths_for_mutants) continue;
+      if (look->process_deaths && !order[i].deaths_for_mutants) continue;
       if (notices(order[i], 0, *look, limits)) return true;
     }
   }

@@ -14,6 +14,7 @@ struct Mutant {
       near;    // the scenarios that are tried first, with spaces between; or a filter of tests
   bool stale;  // what the list says of it does not fit the sources any more
   bool open;   // nothing reaches it yet
+  bool slow;   // it is noticed after minutes
 };
 std::span<const Mutant> mutants();
 

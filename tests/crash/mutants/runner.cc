@@ -28,12 +28,18 @@ struct Options {
   bool list = false;
   bool sound = false;
   bool redundant_too = false;
+  bool skip_long = false;
   bool verbose = false;
 };
 
 // ---- processes ----
 
 enum class Outcome { kCaught, kEnded, kHangs, kNotCaught };
+
+struct Ended {
+  Outcome outcome;
+  time_t seconds;  // of processor time
+};
 
 pid_t start_process(const Runner& runner, int number, const Options& options) {
   std::fflush(stdout);
@@ -64,8 +70,8 @@ Outcome outcome_of(int status) {
 
 // Tries these mutants, some at a time, and tells of their outcomes in their order.
 void try_mutants(const Runner& runner, const std::vector<int>& numbers, const Options& options,
-                 const std::function<void(size_t, Outcome)>& tell) {
-  std::vector<std::optional<Outcome>> outcomes(numbers.size());
+                 const std::function<void(size_t, const Ended&)>& tell) {
+  std::vector<std::optional<Ended>> outcomes(numbers.size());
   std::map<pid_t, size_t> running;
   size_t next = 0;
   for (size_t told = 0; told < numbers.size();) {
@@ -75,25 +81,28 @@ void try_mutants(const Runner& runner, const std::vector<int>& numbers, const Op
       continue;
     }
     int status = 0;
-    const auto ended = running.find(wait(&status));
+    rusage used{};
+    const auto ended = running.find(wait4(-1, &status, 0, &used));
     if (ended == running.end()) continue;
-    outcomes[ended->second] = outcome_of(status);
+    outcomes[ended->second] = {outcome_of(status), used.ru_utime.tv_sec + used.ru_stime.tv_sec};
     running.erase(ended);
     for (; told < numbers.size() && outcomes[told]; ++told) tell(told, *outcomes[told]);
   }
 }
 
 struct Counts {
-  int total = 0, caught = 0, redundant = 0, open = 0;
+  int total = 0, caught = 0, redundant = 0, open = 0, skipped = 0;
   int elsewhere = 0;  // in another share
   std::vector<std::string> missed;
 
-  void add(Outcome outcome, const char* name) {
+  void add(const Ended& ended, const char* name) {
+    static constexpr time_t kLong = 20;  // seconds: what takes longer is worth a look
     static constexpr const char* kTexts[] = {"caught", "caught: ends", "caught: hangs",
                                              "NOT CAUGHT"};
-    fmt::print("{:<13} {}\n", kTexts[static_cast<size_t>(outcome)], name);
+    const auto took = ended.seconds < kLong ? "" : fmt::format(" ({} s)", ended.seconds);
+    fmt::print("{:<13} {}{}\n", kTexts[static_cast<size_t>(ended.outcome)], name, took);
     std::fflush(stdout);
-    if (outcome == Outcome::kNotCaught) {
+    if (ended.outcome == Outcome::kNotCaught) {
       missed.emplace_back(name);
     } else {
       ++caught;
@@ -125,6 +134,9 @@ std::vector<int> sort_out(const Runner& runner, const Options& options, Counts& 
     } else if (mutant.open && options.names.empty()) {
       ++counts.open;
       fmt::print("{:<13} {}\n", "open", mutant.name);
+    } else if (mutant.slow && options.skip_long) {
+      ++counts.skipped;
+      fmt::print("{:<13} {}\n", "long", mutant.name);
     } else if (options.share.has(i)) {
       tried.push_back(static_cast<int>(i));
     } else {
@@ -149,6 +161,7 @@ int run_mutants(const Runner& runner, CLI::App& app, int argc, char** argv) {
       ->capture_default_str();
   tests::add_share(app, options.share, "mutants, and of the runs without a mutant");
   app.add_flag("--redundant", options.redundant_too, "run those, too, that nothing can notice");
+  app.add_flag("--skip-long", options.skip_long, "leave those out that take minutes to notice");
   app.add_flag("--verbose", options.verbose, "say how each was noticed");
   app.add_flag("--sound", options.sound, "do not look first whether the product passes without");
   app.add_flag("--list", options.list, "only list them");
@@ -160,17 +173,18 @@ int run_mutants(const Runner& runner, CLI::App& app, int argc, char** argv) {
                runner.program);
     return 1;
   }
-  try_mutants(runner, tried, options, [&](size_t i, Outcome outcome) {
-    counts.add(outcome, mutants()[static_cast<size_t>(tried[i])].name);
+  try_mutants(runner, tried, options, [&](size_t i, const Ended& ended) {
+    counts.add(ended, mutants()[static_cast<size_t>(tried[i])].name);
   });
   if (counts.total == 0) {
     fmt::print(stderr, "{}: there is no such mutant: see --list\n", runner.program);
     return 2;
   }
   if (options.list) return 0;
-  fmt::print("mutants {}, caught {}, redundant {}, open {}, in other shares {}, not caught {}\n",
-             counts.total, counts.caught, counts.redundant, counts.open, counts.elsewhere,
-             counts.missed.size());
+  fmt::print(
+      "mutants {}, caught {}, redundant {}, open {}, long {}, in other shares {}, not caught {}\n",
+      counts.total, counts.caught, counts.redundant, counts.open, counts.skipped, counts.elsewhere,
+      counts.missed.size());
   return counts.missed.empty() ? 0 : 1;
 }
 
