@@ -46,6 +46,8 @@ Task<PosixResult<Attributes>> Namespace::set_attributes(const Caller& caller, In
   }
   const auto work = [](State& state, Caller by, Ino of,
                        AttributeChange what) -> Task<PosixResult<Attributes>> {
+    PMSTORE_CO_TRY([[maybe_unused]] const internal::SharedGuard guard,
+                   co_await state.files.may_set_id(by, of, what));
     const auto body =
         [&](internal::NamespaceTransaction& transaction) -> Task<PosixResult<Attributes>> {
       PMSTORE_CO_TRY(internal::Inode inode, co_await transaction.inode(of));

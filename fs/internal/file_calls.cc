@@ -37,9 +37,13 @@ PosixStatus check_open(const Caller& caller, const Inode& inode, int flags) {
 }  // namespace
 
 void data_changed(Inode& inode, uint64_t now_ns) {
+  written_by_map(inode, now_ns);
+  drop_set_id(inode.attributes);
+}
+
+void written_by_map(Inode& inode, uint64_t now_ns) {
   inode.attributes.mtime_ns = now_ns;
   inode.attributes.ctime_ns = now_ns;
-  drop_set_id(inode.attributes);
 }
 
 Task<SharedGuard> FileCalls::lock(Ino ino) {
@@ -130,7 +134,7 @@ Task<PosixStatus> FileCalls::touch(Ino ino, Touch touch) {
     co_return PosixStatus();
   }
   const Change change = [touch, now_ns, read_ns](Inode& touched) {
-    if (touch.written) data_changed(touched, now_ns);
+    if (touch.written) written_by_map(touched, now_ns);
     Attributes& a = touched.attributes;
     if (touch.read && is_atime_due(a, read_ns)) a.atime_ns = read_ns;
   };

@@ -23,6 +23,9 @@ namespace pmstore::fs::internal {
 
 // The data of a file has changed: its times, and its set-id bits.
 void data_changed(Inode& inode, uint64_t now_ns);
+// The same of a client's write by a map, some time ago: only the times. There were no set-id bits
+// when it was written, and those that are there now were set behind it: see may_set_id().
+void written_by_map(Inode& inode, uint64_t now_ns);
 
 class FileCalls {
  public:
@@ -47,6 +50,11 @@ class FileCalls {
   base::Task<PosixResult<Attributes>> change_size(Caller caller, Ino ino, AttributeChange change);
   base::Task<PosixResult<Attributes>> allocate(Ino ino, AllocateMode mode, uint64_t offset,
                                                uint64_t bytes);
+  // Before a change of the mode that has no size: where it sets set-id bits of a file, the file's
+  // maps end, so each write by a map is before it, and each write behind it is a call, which takes
+  // the bits away. Gives the lock under which the mode is to be changed; nullptr: none is needed.
+  // An error is that of the change.
+  base::Task<PosixResult<SharedGuard>> may_set_id(Caller caller, Ino ino, AttributeChange change);
 
  private:
   // The last step of a call that has written data.

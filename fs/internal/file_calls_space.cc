@@ -65,6 +65,18 @@ Task<PosixResult<Attributes>> FileCalls::set_size(SharedGuard guard, Inode inode
   co_return co_await core_.tasks.run(std::move(changed));
 }
 
+Task<PosixResult<SharedGuard>> FileCalls::may_set_id(Caller caller, Ino ino,
+                                                     AttributeChange change) {
+  if (!sets_set_id(change)) co_return SharedGuard();
+  PMSTORE_CO_TRY(Inode inode, co_await core_.inode(ino));
+  if (!inode.is_regular()) co_return SharedGuard();
+  SharedGuard guard = co_await lock(ino);
+  PMSTORE_CO_TRY(inode, co_await core_.file(ino));
+  PMSTORE_CO_TRY_STATUS(apply_change(caller, change, core_.now_ns(), inode.attributes));
+  PMSTORE_CO_TRY_STATUS(co_await maps_.end_maps(guard, ino));
+  co_return std::move(guard);
+}
+
 Task<PosixResult<Attributes>> FileCalls::change_size(Caller caller, Ino ino,
                                                      AttributeChange change) {
   SharedGuard guard = co_await lock(ino);
@@ -74,6 +86,9 @@ Task<PosixResult<Attributes>> FileCalls::change_size(Caller caller, Ino ino,
   // The rules are asked here; what another call changes before the transaction does not undo them.
   Attributes tried = inode.attributes;
   PMSTORE_CO_TRY_STATUS(apply_change(caller, change, now_ns, tried));
+  if (sets_set_id(change)) {
+    PMSTORE_CO_TRY_STATUS(co_await maps_.end_maps(guard, ino));
+  }
   const Change changes = [caller, change, now_ns](Inode& changed) {
     data_changed(changed, now_ns);
     [[maybe_unused]] const PosixStatus applied =

@@ -329,12 +329,29 @@ Task<PosixStatus> FileMaps::take_in(NamespaceTransaction& transaction, Ino ino,
 // to what is no longer the file's. Nobody gets a map before the lock is released.
 Task<PosixStatus> FileMaps::change_words(Ino ino, uint64_t from, uint64_t to) {
   PMSTORE_CO_TRY(const std::vector<Piece> there, co_await pieces(ino, from, to, kMostPieces));
+  co_return co_await change_words_of(there);
+}
+
+Task<PosixStatus> FileMaps::change_words_of(const std::vector<Piece>& there) {
   if (there.empty()) co_return PosixStatus();
   std::vector<AreaRange> places;
   places.reserve(there.size());
   for (const Piece& piece : there) places.push_back(piece.place);
   PMSTORE_CO_TRY_STATUS(co_await core_.space().change_generations(std::move(places)));
   co_return PosixStatus();
+}
+
+Task<PosixStatus> FileMaps::end_maps(SharedGuard guard, Ino ino) {
+  PMSTORE_CHECK(guard->holds(), "a map ends under the lock of its inode");
+  uint64_t from = 0;
+  while (true) {
+    PMSTORE_CO_TRY(const std::vector<Piece> some,
+                   co_await pieces(ino, from, kMaxFileBytes, kMostPieces));
+    PMSTORE_CO_TRY_STATUS(co_await change_words_of(some));
+    if (some.size() < kMostPieces) co_return PosixStatus();
+    PMSTORE_CHECK(some.back().end() > from, "each step is behind the one before");
+    from = some.back().end();
+  }
 }
 
 // Behind the commit.

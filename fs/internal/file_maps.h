@@ -58,6 +58,10 @@ class FileMaps {
   using WithFirst = std::function<void(Inode&)>;
   base::Task<PosixResult<Attributes>> take(SharedGuard guard, Ino ino, uint64_t from, uint64_t to,
                                            WithFirst with_first);
+  // No client accesses the file any more by a map that it was given before, nor gets a map before
+  // the lock is released. A write that such a map has led to, and that was acknowledged, is over.
+  // EIO: a data server is away.
+  base::Task<PosixStatus> end_maps(SharedGuard guard, Ino ino);
   // What a crash has left of a truncation: extents behind the size go, and the orphan's record.
   base::Task<PosixStatus> finish_truncation(SharedGuard guard, Ino ino);
   // The extent at `file_offset`, if it is at this data server, gets another place, or a part of it
@@ -110,6 +114,7 @@ class FileMaps {
                                   uint64_t to, const WithFirst& change, Taken& taken);
   // Of the extents that the next transaction of take() takes from, as they are in the map.
   base::Task<PosixStatus> change_words(Ino ino, uint64_t from, uint64_t to);
+  base::Task<PosixStatus> change_words_of(const std::vector<Piece>& there);
   void tell(Ino ino, Taken& taken);
   base::Task<PosixStatus> record_new_place(Moved& moved);
   base::Task<PosixStatus> copy(const Moved& moved);

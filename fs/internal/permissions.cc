@@ -115,6 +115,10 @@ void drop_set_id(Attributes& inode) {
   if ((inode.mode & 0010) != 0) inode.mode &= static_cast<uint16_t>(~kSetGid);
 }
 
+bool sets_set_id(const AttributeChange& change) {
+  return (change.set & AttributeChange::kMode) != 0 && (change.mode & (kSetUid | kSetGid)) != 0;
+}
+
 PosixStatus apply_change(const Caller& caller, const Change& change, uint64_t now_ns,
                          Attributes& inode) {
   // chown() before chmod(): together they leave the mode that was asked for.

@@ -30,6 +30,8 @@ void inherit(const Caller& caller, const Attributes& directory, Attributes& inod
 // Writing and truncating take the set-id bits away; the set-gid bit only with group execution,
 // since without it that bit means something else.
 void drop_set_id(Attributes& inode);
+// The mode that is asked for has set-id bits, or what looks like them.
+bool sets_set_id(const AttributeChange& change);
 // Mode, owner, group and times of `change`; ctime becomes `now_ns` when anything was asked for.
 // EPERM, EACCES, EOPNOTSUPP, as chmod(2), chown(2) and utimensat(2) have them.
 PosixStatus apply_change(const Caller& caller, const AttributeChange& change, uint64_t now_ns,

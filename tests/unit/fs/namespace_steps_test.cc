@@ -1,10 +1,10 @@
 // The order of the steps of a call: what is durable before what, who is told before whom, and what
 // is left when a step fails.
 #include <fcntl.h>
-
 #include <cerrno>
 #include <filesystem>
 #include <map>
+#include <set>
 
 #include "fs/layout/fs_layout.h"
 #include "tests/unit/fs/namespace_fixture.h"
@@ -294,6 +294,36 @@ TEST_F(Steps, WordsChangeBeforeTheTransactionThatFrees) {
   EXPECT_EQ(between.inodes.at(f).size, before.size);
   EXPECT_EQ(between.inodes.at(f).data_bytes, before.data_bytes);
   EXPECT_EQ(between.records.at(".fs.freed"), 0u);
+}
+
+// Also of one that has more than fit into a transaction. A client that writes behind the chmod does
+// so by a call then, which takes the bits away.
+TEST_F(Steps, AChmodThatSetsSetIdBitsEndsTheMapsOfAllExtentsBefore) {
+  constexpr uint64_t kExtents = 130;
+  const Ino f = file("f");
+  for (uint64_t i = kExtents; i > 0; --i) {
+    ASSERT_EQ(write(f, (i - 1) * kUnitBytes, "x"), 0);
+  }
+  ASSERT_EQ(map_of(f).extents.size(), kExtents);
+  std::set<uint64_t> ended;
+  space_.on_step = [&](Step step, const AreaRange& range) {
+    if (step == Step::kWords) ended.insert(range.offset);
+  };
+  const auto chmod = [&](uint16_t mode) {
+    const AttributeChange change{.set = AttributeChange::kMode, .mode = mode};
+    ASSERT_TRUE(run(fs().set_attributes({}, f, change)));
+  };
+  chmod(01777);
+  EXPECT_EQ(ended.size(), 0u) << "no bit of it is one of set-id";
+  chmod(02755);
+  EXPECT_EQ(ended.size(), kExtents);
+  ended.clear();
+  chmod(04755);
+  EXPECT_EQ(ended.size(), kExtents);
+  // A write that comes between the words and the new mode finds no map to write by.
+  copy_at(Step::kWords);
+  chmod(06711);
+  EXPECT_EQ(image().inodes.at(f).mode, 04755);
 }
 
 // What a client writes to the old place from then on is not acknowledged, and not copied either.
