@@ -32,6 +32,7 @@ struct Registrations {
   int refused_after = -1;                 // so many more succeed; -1: all do
   const std::byte* refused = nullptr;     // memory that begins there is refused
   unsigned connects = 0;
+  bool refuses_connects = false;  // as if nothing listened
   std::vector<std::pair<fabric::RemoteRegion, const fabric::LocalDevice*>> made;
 };
 
@@ -58,6 +59,7 @@ class CountingDevice final : public fabric::Device {
   base::Task<Result<std::unique_ptr<fabric::Connection>>> connect(
       fabric::Uri uri, fabric::ConnectOptions options) override {
     ++registrations_.connects;
+    if (registrations_.refuses_connects) return refuse();
     return device_.connect(std::move(uri), options);
   }
   Result<std::unique_ptr<fabric::Listener>> listen(const fabric::Uri& uri,
@@ -70,6 +72,10 @@ class CountingDevice final : public fabric::Device {
   bool notices_dead_peers() const override { return device_.notices_dead_peers(); }
 
  private:
+  static base::Task<Result<std::unique_ptr<fabric::Connection>>> refuse() {
+    co_return make_error(ErrorCode::kDisconnected, "a test wants it");
+  }
+
   fabric::LocalDevice device_;
   Registrations& registrations_;
 };

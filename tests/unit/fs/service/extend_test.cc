@@ -1,6 +1,10 @@
 // Large writes at the end of a file: their bytes do not go through the namespace server.
+#include <functional>
+#include <memory>
+
 #include "fabric/local/fault_injection.h"
 #include "fs/file_data_protocol.h"
+#include "tests/unit/fs/service/counting_devices.h"
 #include "tests/unit/fs/service/data_servers_fixture.h"
 
 namespace pmstore::fs {
@@ -159,9 +163,13 @@ class BreakAccesses final : public fabric::FaultInjector {
  public:
   BreakAccesses(fabric::OpCode op, unsigned count) : op_(op), left_(count) {}
   fabric::FaultDecision on_request(const fabric::FaultPoint& point) override {
-    if (!point.connector || point.request.op != op_ || point.request.bytes < kLarge) return {};
+    if (!point.connector || point.request.bytes < kLarge) return {};
+    if (point.request.op != op_) {
+      ++messages_;
+      return {};
+    }
     if (left_ > 0) {
-      --left_;
+      if (--left_ == 0 && on_last) on_last();
       return {fabric::Fault::kBreakBefore, 0};
     }
     bytes_ += point.request.bytes;
@@ -169,12 +177,17 @@ class BreakAccesses final : public fabric::FaultInjector {
   }
   unsigned left() const { return left_; }
   uint64_t bytes() const { return bytes_; }
+  // Large ones of clients.
+  unsigned messages() const { return messages_; }
+  // With the last connection that breaks.
+  std::function<void()> on_last;
 
  private:
   static constexpr uint32_t kLarge = 100'000;
   const fabric::OpCode op_;
   unsigned left_;
   uint64_t bytes_ = 0;
+  unsigned messages_ = 0;
 };
 
 // What was posted in the lost session arrives no more when another one is there; calls do not look
@@ -222,6 +235,49 @@ TEST_F(FilesExtend, AnOverwriteThatEndsWithACallHasANewSessionBefore) {
   EXPECT_EQ(breaks.left(), 0u);
   EXPECT_EQ(world_.stat("data_sessions"), 1u);
   EXPECT_EQ(world_.read(*file, 0, kMebibyte), text);
+}
+
+// A client that gets no other session with its data server when it has lost the last of several.
+class FilesExtendWithoutNextSession : public FilesExtend {
+ protected:
+  void SetUp() override {
+    FileSystemOptions with = world_.options();
+    with.devices = &devices_;
+    alone_ = world_.connect(with);
+    file_ = world_.open(*alone_, "/file");
+    world_.write(*file_, 0, content(kMebibyte));
+    world_.read(*file_, 0, kMebibyte);
+    ASSERT_EQ(world_.stat("data_sessions"), 1u);
+  }
+  void TearDown() override { run(alone_->close()); }
+  // The write is no call either, which would not see what arrives behind it.
+  void expect_no_call(uint64_t offset, unsigned sessions) {
+    const std::string text = content(kMebibyte, 5);
+    BreakAccesses breaks(fabric::OpCode::kWrite, sessions);
+    breaks.on_last = [&] { registrations_.refuses_connects = true; };
+    {
+      const fabric::ScopedFaultInjector injected(breaks);
+      EXPECT_EQ(number_of(run(file_->pwrite(bytes_of(text), offset))), EIO);
+    }
+    EXPECT_EQ(breaks.left(), 0u);
+    EXPECT_EQ(breaks.bytes(), 0u);
+    EXPECT_EQ(breaks.messages(), 0u);
+    registrations_.refuses_connects = false;
+    world_.write(*file_, offset, text);
+    EXPECT_EQ(world_.read(*file_, offset, kMebibyte), text);
+  }
+
+  Registrations registrations_;
+  CountingDevices devices_{registrations_};
+  std::unique_ptr<FileSystem> alone_;
+  std::unique_ptr<File> file_;
+};
+
+TEST_F(FilesExtendWithoutNextSession, AWriteAtTheEndFails) { expect_no_call(kMebibyte, 1); }
+
+// It would end with a call.
+TEST_F(FilesExtendWithoutNextSession, AnOverwriteThatHasLostManySessionsFails) {
+  expect_no_call(0, 16);
 }
 
 TEST_F(FilesExtend, AReadThatHasLostManySessionsGoesOnOneSidedBehindOneCall) {
