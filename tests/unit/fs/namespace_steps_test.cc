@@ -1,9 +1,7 @@
 // The order of the steps of a call: what is durable before what, who is told before whom, and what
 // is left when a step fails.
 #include <fcntl.h>
-#include <fmt/format.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <map>
@@ -285,42 +283,6 @@ TEST_F(Steps, AScanDoesNotTakeWhatATruncationStillTellsOf) {
   EXPECT_TRUE(is_truncated);
   EXPECT_EQ(space_.used_bytes(), 0u);
   EXPECT_EQ(quarantined(), 0u);
-}
-
-// The scan comes at every moment of the truncation, so also between its commit and its end.
-TEST_F(Steps, AScanTakesNoRangeBeforeTheTruncationHasToldOfIt) {
-  client_options_.assume_domain = persist::Domain::kNone;  // a commit takes turns
-  options_.reclaim_ns = 1'000'000'000;
-  const AttributeChange smaller{.set = AttributeChange::kSize, .size = 0};
-  constexpr int kMostTurns = 5;
-  int longest = 0;
-  for (int turns = 0; turns < kMostTurns; ++turns) {
-    for (unsigned calls = 0; calls < 16; ++calls) {
-      const Ino f = file(fmt::format("f{}-{}", turns, calls));
-      ASSERT_EQ(write(f, 0, std::string(kUnitBytes, 'x')), 0);
-      restart();
-      const uint64_t scan_ns = clock_.now_ns() + options_.reclaim_ns;
-      sleep(options_.reclaim_ns / 2);  // the first scan is over
-      shift(calls);
-      std::vector<Step> steps;
-      space_.on_step = [&](Step step, const AreaRange&) {
-        if (step == Step::kRetire || step == Step::kClean) steps.push_back(step);
-      };
-      auto truncates = fs().set_attributes({}, f, smaller);
-      truncates.start();
-      for (int i = 0; i < turns && !truncates.done(); ++i) {
-        executor_.run_once();
-        longest = std::max(longest, i);
-      }
-      clock_.advance_to(std::max(scan_ns, clock_.now_ns()));
-      sleep(options_.reclaim_ns);
-      ASSERT_TRUE(truncates.done());
-      EXPECT_TRUE(truncates.take());
-      ASSERT_EQ(steps, (std::vector{Step::kRetire, Step::kClean})) << turns << " " << calls;
-      space_.on_step = {};
-    }
-  }
-  EXPECT_LT(longest, kMostTurns - 1) << "the last scan came behind each truncation";
 }
 
 // Were the server to end between both, a client could write to what is not the file's any more.
