@@ -2,14 +2,17 @@
 // known by this process, so the call ends, and its file is closed for good.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
+#include "fabric/local/fault_injection.h"
 #include "fs/namespace.h"
 #include "model/page_bytes.h"
 #include "persist/pool.h"
@@ -52,11 +55,10 @@ class FailedStore : public ::testing::Test {
     const auto uri = run(server_->listen({fabric::Scheme::kLocal, "failed-store", 0})).value();
     client_ = run(Client::connect(executor_, uri, {})).value();
     space_.executor = &executor_;
-    NamespaceOptions options;
-    options.now_ns = [] { return uint64_t{1'000'000}; };
-    options.identity = 7;
-    options.store_has_failed = [this] { return pool_->memory().failed(); };
-    namespace_ = run(Namespace::open(*client_, space_, options)).value();
+    options_.now_ns = [] { return uint64_t{1'000'000}; };
+    options_.identity = 7;
+    options_.store_has_failed = [this] { return pool_->memory().failed(); };
+    namespace_ = run(Namespace::open(*client_, space_, options_)).value();
   }
   ~FailedStore() override {
     namespace_.reset();
@@ -145,6 +147,7 @@ class FailedStore : public ::testing::Test {
   std::unique_ptr<Server> server_;
   std::unique_ptr<Client> client_;
   MemorySpace space_{8 << 20, 2};
+  NamespaceOptions options_;
   std::unique_ptr<Namespace> namespace_;
   std::unique_ptr<pmstore::testing::LostPage> lost_;
   int freeing_steps_ = 0;  // since it is lost
@@ -193,6 +196,83 @@ TEST_F(FailedStore, EndsAMove) {
   ASSERT_NE(lost_, nullptr);
   expect_closed(ino);
   expect_quiet();
+}
+
+// Breaks the connection behind the n-th request of a client, and each later one before its first
+// request, until the store is back.
+class AwayFrom final : public fabric::FaultInjector {
+ public:
+  explicit AwayFrom(uint64_t request) : left_(request) {}
+  fabric::FaultDecision on_request(const fabric::FaultPoint& point) override {
+    if (!point.connector || is_back) return {};
+    if (left_ == 0) return {fabric::Fault::kBreakBefore, 0};
+    if (--left_ == 0) return {fabric::Fault::kBreakAfter, 0};
+    return {};
+  }
+  bool fired() const { return left_ == 0; }
+  bool is_back = false;
+
+ private:
+  uint64_t left_;
+};
+
+class AwayStore : public FailedStore {
+ protected:
+  struct Doubt {
+    bool fired = false;
+    bool in_doubt = false;  // whether the truncation has committed
+  };
+  // Truncates a file while the store is away from this request of its client on. Tables are looked
+  // through `scan_ns` from the start of the namespace on, and again each second while that fails.
+  Doubt truncate(uint64_t request, uint64_t scan_ns) {
+    Doubt doubt;
+    const Ino ino = make_file();
+    namespace_.reset();
+    space_.restart();
+    options_.reclaim_ns = scan_ns;
+    namespace_ = run(Namespace::open(*client_, space_, options_)).value();
+    sleep(kSecondNs / 2);  // the first look is over
+    std::vector<Step> steps;
+    space_.on_step = [&](Step step, const AreaRange&) {
+      if (step == Step::kRetire || step == Step::kClean) steps.push_back(step);
+    };
+    AwayFrom away(request);
+    {
+      const fabric::ScopedFaultInjector injected(away);
+      const AttributeChange smaller{.set = AttributeChange::kSize, .size = 0};
+      const auto failure = failure_of(namespace_->set_attributes({}, ino, smaller));
+      doubt.in_doubt = failure && failure->message.find("may or may not") != std::string::npos;
+      sleep(kSecondNs / 20);  // what is asked each second was asked just now
+      away.is_back = true;
+      sleep(60 * kSecondNs);
+    }
+    doubt.fired = away.fired();
+    const auto retired = std::find(steps.begin(), steps.end(), Step::kRetire);
+    const auto cleaned = std::find(steps.begin(), steps.end(), Step::kClean);
+    EXPECT_TRUE(cleaned == steps.end() || retired < cleaned);
+    EXPECT_EQ(cleaned == steps.end(), retired == steps.end()) << "what is freed is cleaned";
+    space_.on_step = {};
+    EXPECT_TRUE(run(namespace_->unlink({}, kRootIno, "f")));
+    sleep(kSecondNs);
+    EXPECT_EQ(space_.used_bytes(), 0u);
+    return doubt;
+  }
+};
+
+// The scan comes when the store is back, before it says what became of the truncation, or behind.
+TEST_F(AwayStore, AScanDoesNotCleanWhatATruncationInDoubtHasFreed) {
+  constexpr uint64_t kPhases = 8;
+  bool was_in_doubt = false;
+  for (uint64_t request = 1; true; ++request) {
+    const Doubt first = truncate(request, kSecondNs);
+    if (!first.fired) break;
+    was_in_doubt |= first.in_doubt;
+    for (uint64_t phase = 1; phase < kPhases && first.in_doubt; ++phase) {
+      const Doubt same = truncate(request, kSecondNs + phase * kSecondNs / kPhases);
+      EXPECT_TRUE(same.in_doubt) << request << ", " << phase;
+    }
+  }
+  EXPECT_TRUE(was_in_doubt);
 }
 
 }  // namespace
