@@ -21,7 +21,7 @@ namespace {
 
 constexpr uint64_t kLockedScanNs = 10'000'000'000;
 
-// Nothing is validated, so a part whose connection broke amid it is read again.
+// Nothing is validated, so a part that met a record which was locked for long is read again.
 Task<Result<Values>> get_part(Client& client, TableId table,
                               std::span<const std::string_view> keys) {
   constexpr unsigned kTries = 4;

@@ -159,13 +159,12 @@ TEST_F(LogRooms, ALogWhoseExtentIsGoneIsLostAndCanBeDeleted) {
   EXPECT_EQ(pool_.store().list().size(), 1u);
 }
 
-// The pool gives the entry of the freed extent to the next one. The header of the log's ring is
-// still there, beside what lies in the extent now.
+// The pool gives the entry of the freed extent to the next one.
 TEST_F(LogRooms, ALogWhoseExtentIsGoneIsLostInALaterExtentOfTheSameEntry) {
   pool_.make("in-area", FullPolicy::kBackPressure, 40 * 1024);
   const auto room = pool_.pool().allocate_extent(persist::ExtentKind::kLog, kLarge);
   ASSERT_TRUE(room);
-  pool_.make("first", FullPolicy::kBackPressure, 30 * 1024);
+  const uint64_t first = pool_.make("first", FullPolicy::kBackPressure, 30 * 1024);
   const uint64_t gone = pool_.make("gone");
   ASSERT_EQ(extent_of(gone), room_name(room->entry, room->generation));
   ASSERT_TRUE(pool_.append(gone, {"one"}));
@@ -179,6 +178,12 @@ TEST_F(LogRooms, ALogWhoseExtentIsGoneIsLostInALaterExtentOfTheSameEntry) {
   pool_.reopen();
   EXPECT_TRUE(is_lost(*pool_.store().find("gone")));
   EXPECT_FALSE(is_lost(*pool_.store().find("other")));
+  ASSERT_TRUE(pool_.append(other, {"stays"}));
+  ASSERT_TRUE(pool_.store().erase(first));
+  ASSERT_TRUE(pool_.store().erase(gone));
+  EXPECT_EQ(extents(), 2u) << "the later extent is not theirs to give back";
+  pool_.reopen();
+  EXPECT_EQ(entries_of(pool_.store(), "other"), (std::vector<TestEntry>{{1, "stays"}}));
 }
 
 TEST_F(LogRooms, LeaveWhatIsKeptForOthers) {

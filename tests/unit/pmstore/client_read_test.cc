@@ -337,6 +337,34 @@ TEST_F(ClientRead, ValueThatTheAnswerHasNoRoomForIsReadOneSided) {
   EXPECT_EQ(hit.server_messages, 0u);
 }
 
+// One transaction's read gives up; the next one finds the record unlocked. Nothing of the first one
+// has to be valid.
+TEST_F(ClientRead, ManyKeysOfWhichOneIsLockedForLongAreReadAgain) {
+  int conflicts = 0;
+  answer_gets_with("90");
+  const auto found = server_->answer;
+  server_->answer = [&](const auto& request, fabric::RpcCall call) {
+    if (request.method != Method::kGet || conflicts == 0) return found(request, std::move(call));
+    --conflicts;
+    call.reply_error(make_error(ErrorCode::kConflict, "locked"));
+  };
+  options_.one_sided_reads = false;
+  connect();
+  const std::string_view keys[] = {"alice"};
+  conflicts = 1000;
+  Transaction transaction = client_->begin();
+  ASSERT_EQ(executor_.run(transaction.get_many(kTable, keys)).code(), ErrorCode::kConflict);
+  const int of_one_read = 1000 - conflicts;
+  conflicts = of_one_read + 1;
+  const auto values = executor_.run(client_->get_many(kTable, keys));
+  ASSERT_TRUE(values) << values.error().to_string();
+  EXPECT_EQ(*values, Values{"90"});
+  EXPECT_EQ(conflicts, 0);
+  conflicts = 1000;
+  EXPECT_EQ(executor_.run(client_->get_many(kTable, keys)).code(), ErrorCode::kConflict)
+      << "it does not wait without a bound";
+}
+
 // What the READ finds is not believed, so the value comes with a second answer.
 TEST_F(ClientRead, ValueThatCannotBeReadIsAskedForWithRoom) {
   const std::string value(9000, 'x');
