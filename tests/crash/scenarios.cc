@@ -3,6 +3,7 @@
 #include "tests/crash/files_grow_run.h"
 #include "tests/crash/files_move_run.h"
 #include "tests/crash/files_run.h"
+#include "tests/crash/late_writes_run.h"
 #include "tests/crash/log_run.h"
 #include "tests/crash/log_server_run.h"
 #include "tests/crash/pool_run.h"
@@ -252,6 +253,10 @@ std::vector<Scenario> files_scenarios() {
        [](uint64_t seed) { return files_move_run("files-move", seed, Domain::kMemoryController); }},
       {"files-move-none", "the same in files",
        [](uint64_t seed) { return files_move_run("files-move-none", seed, Domain::kNone); }},
+      {"late-writes", "a client writes to freed units of a file area behind its word, ADR",
+       [](uint64_t seed) {
+         return late_writes_run("late-writes", seed, Domain::kMemoryController);
+       }},
   };
 }
 
