@@ -252,13 +252,18 @@ std::span<std::byte> LogStore::words() const {
 // ---- extents ----
 
 Result<LogDirectory::Region> LogStore::State::make_region(uint64_t bytes) {
-  if (!directory.exists()) {
+  const bool is_first = !directory.exists();
+  if (is_first) {
     PMSTORE_TRY_STATUS(fail_unless(directory.make_area()));
   }
   if (const auto region = directory.free_region(bytes)) return *region;
   auto taken = directory.take_room(bytes);
-  if (!taken) return latch(taken.error());
-  return *taken;
+  if (taken) return *taken;
+  // What is refused takes nothing.
+  if (is_first && taken.code() == ErrorCode::kFull) {
+    PMSTORE_TRY_STATUS(fail_unless(directory.drop_area()));
+  }
+  return latch(taken.error());
 }
 
 // The area stays, and so does everything in pools where extents do not come back. A log that damage

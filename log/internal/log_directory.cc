@@ -109,6 +109,16 @@ Status LogDirectory::make_area() {
   return {};
 }
 
+Status LogDirectory::drop_area() {
+  PMSTORE_CHECK(exists() && durable_ && places_.empty(), "logs would go with their area");
+  if (!rooms_come_back()) return {};
+  PMSTORE_TRY_STATUS(pool_->free_extent(persist::Extent(extent_)));
+  extent_ = {};
+  header_ = header_of(header_.slots, header_.area, 0);
+  PMSTORE_CHECK(!exists() && extents().empty(), "a later log makes the area anew");
+  return {};
+}
+
 Result<LogDirectory> LogDirectory::load(persist::Pool& pool) {
   LogDirectory directory(pool, {});
   PMSTORE_TRY_STATUS(directory.find_header());

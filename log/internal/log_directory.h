@@ -89,6 +89,9 @@ class LogDirectory {
 
   // Makes the area, where none exists (CHECK); whole or not at all, durably. Full; Io.
   Status make_area();
+  // Gives back the area that make_area() has made, before the first write() (CHECK); durably. Where
+  // extents do not come back it stays. Io.
+  Status drop_area();
   // Takes a room that holds a region of `bytes`, durably. Full: the pool has not so much; Io.
   Result<Region> take_room(uint64_t bytes);
   // A room that is not used (CHECK) is the pool's again, durably. Io. Requires begin_epoch()

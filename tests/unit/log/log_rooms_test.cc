@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "tests/unit/log/log_pool.h"
+#include "tests/unit/persist/scratch.h"
 
 namespace pmstore::log {
 namespace {
@@ -231,6 +232,53 @@ TEST_F(LogsWithoutAnArea, GetNoneThatIsAboveTheLimit) {
   EXPECT_FALSE(LogStore::is_in(pool_.pool()));
   pool_.store().limit_to(UINT64_MAX);
   EXPECT_TRUE(pool_.store().create("a", {kTestLog, FullPolicy::kBackPressure}));
+}
+
+// An extent of a pool in a file takes more than a small log needs.
+TEST(LogRoomsOfAFile, TakeNoMoreThanTheirLimit) {
+  constexpr uint64_t kAreaBytes = 4 << 20;
+  const persist::Scratch scratch;
+  const auto fill = [](persist::Pool& pool) { return LogStore::format(pool, kAreaBytes, 77); };
+  persist::PoolOpenOptions with;
+  with.assume_domain = persist::Domain::kMemoryController;
+  const auto pool =
+      persist::Pool::create(scratch.path("pool"), 32 << 20, with, false, fill).value();
+  const auto store = LogStore::open(*pool).value();
+  LogOptions options;
+  options.bytes = 3 << 20;
+  ASSERT_TRUE(store->create("large", options));
+  options.bytes = 1 << 20;
+  const auto bytes = [&] {
+    uint64_t all = 0;
+    for (const LogExtent& extent : store->extents()) all += extent.bytes;
+    return all;
+  };
+  const uint64_t had = bytes();
+  ASSERT_GT(pool->least_extent(), 3 * options.bytes / 2);
+  store->limit_to(had + 3 * options.bytes / 2);
+  EXPECT_EQ(store->create("small", options).code(), ErrorCode::kFull);
+  EXPECT_EQ(bytes(), had);
+  store->limit_to(had + 2 * pool->least_extent());
+  EXPECT_TRUE(store->create("small", options));
+}
+
+TEST_F(LogsWithoutAnArea, ALogThatIsRefusedTakesNothing) {
+  const uint64_t free = pool_.pool().largest_free_extent();
+  for (const uint64_t limit : {uint64_t{64} * 1024, UINT64_MAX}) {
+    pool_.store().limit_to(limit);
+    const uint64_t bytes = limit == UINT64_MAX ? kFree : kLarge;
+    EXPECT_EQ(pool_.store().create("a", {bytes, FullPolicy::kBackPressure}).code(),
+              ErrorCode::kFull);
+    EXPECT_EQ(pool_.pool().largest_free_extent(), free) << limit;
+    EXPECT_FALSE(LogStore::is_in(pool_.pool()));
+    EXPECT_EQ(extents(), 0u);
+  }
+  const uint64_t id = pool_.make("a");
+  EXPECT_EQ(pool_.store().area_identity(), kIdentityOfNew);
+  ASSERT_TRUE(pool_.append(id, {"one"}));
+  pool_.reopen();
+  EXPECT_EQ(pool_.store().area_identity(), kIdentityOfNew);
+  EXPECT_EQ(entries_of(pool_.store(), "a"), (std::vector<TestEntry>{{1, "one"}}));
 }
 
 TEST_F(LogRooms, AFullPoolIsAnErrorForTheOneWhoAsks) {
