@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/limit_text.h"
 #include "base/size_text.h"
 #include "base/wall_clock.h"
 #include "fs/data_servers.h"
@@ -269,7 +270,6 @@ std::string FilesServer::State::data_stat_json() const {
 
 std::string FilesServer::State::stat_json() const {
   const FilesServiceCounters counters = files->counters();
-  const uint64_t most = keeper->most_bytes();
   return fmt::format(
       R"({{"identity": {}, "area_bytes": {}, "free_bytes": {}, "growable_bytes": {}, )"
       R"("limit_bytes": {}, "sections": {}, "sessions_total": {}, "clients": {}, )"
@@ -277,11 +277,10 @@ std::string FilesServer::State::stat_json() const {
       R"("news": {}, "recalls": {}, "deaf": {}, "malformed": {}, "data_sessions": {}, )"
       R"("stale_writes": {}, "fenced": {}, "store_messages": {}}})",
       names == nullptr ? 0 : names->identity(), all->total_bytes(), all->free_bytes(),
-      all->growable_bytes(), most == UINT64_MAX ? "null" : std::to_string(most),
-      area->sections().size(), counters.sessions, counters.clients, counters.calls,
-      counters.repeated, counters.news, counters.recalls, counters.deaf, counters.malformed,
-      data->sessions(), data->stale_writes(), fenced,
-      client == nullptr ? 0 : client->counters().server_messages);
+      all->growable_bytes(), base::limit_json(keeper->most_bytes()), area->sections().size(),
+      counters.sessions, counters.clients, counters.calls, counters.repeated, counters.news,
+      counters.recalls, counters.deaf, counters.malformed, data->sessions(), data->stale_writes(),
+      fenced, client == nullptr ? 0 : client->counters().server_messages);
 }
 
 }  // namespace pmstore::fs

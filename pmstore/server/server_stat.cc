@@ -3,17 +3,13 @@
 
 #include <bit>
 
+#include "base/limit_text.h"
 #include "persist/rules.h"
 #include "pmstore/server/server_state.h"
 
 namespace pmstore::internal {
 
 namespace {
-
-// Of what extents of one kind may take.
-std::string limit_json(uint64_t most_bytes) {
-  return most_bytes == UINT64_MAX ? "null" : std::to_string(most_bytes);
-}
 
 // A member to go behind others.
 std::string log_stat_json(const ServerCore& core) {
@@ -35,7 +31,7 @@ std::string log_stat_json(const ServerCore& core) {
       R"("regions": {{"registered": {}, "refused": {}}}}})",
       logs.size(), counters.sessions, counters.producers, counters.fenced, counters.shared_appends,
       counters.group_commits, counters.malformed, entries, used, area_bytes,
-      limit_json(core.options.most_log_bytes), counters.extents_registered,
+      base::limit_json(core.options.most_log_bytes), counters.extents_registered,
       counters.extents_refused);
 }
 
@@ -165,10 +161,10 @@ std::string server_stat_json(const ServerCore& core) {
       counters.sessions, core.totals.fenced, counters.silent,
       counters.malformed + core.admin.counters().malformed, counters.calls, core.totals.commits,
       core.totals.conflicts, store.live_records(), store.arena().free_chunks() * kChunkBytes,
-      store.arena().bytes(), limit_json(core.options.most_record_bytes), frames_stat_json(core),
-      index_stat_json(core), stats.flushed_lines, stats.drains, stats.msyncs, store.failed(),
-      core.totals.gets, core.totals.gets_expected, core.totals.scans, core.totals.applied,
-      groups_stat_json(core.group.counters()), two_phase_stat_json(store),
+      store.arena().bytes(), base::limit_json(core.options.most_record_bytes),
+      frames_stat_json(core), index_stat_json(core), stats.flushed_lines, stats.drains,
+      stats.msyncs, store.failed(), core.totals.gets, core.totals.gets_expected, core.totals.scans,
+      core.totals.applied, groups_stat_json(core.group.counters()), two_phase_stat_json(store),
       views_stat_json(*store.viewed_slots()), leaves_stat_json(core), redo_stat_json(core), others);
 }
 

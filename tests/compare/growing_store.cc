@@ -6,7 +6,6 @@
 // by the processor time of their thread, so other programs on the machine do not change them much.
 // A turn has the client's work of that turn in it, too.
 #include <fmt/format.h>
-#include <time.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -20,8 +19,10 @@
 #include "base/random.h"
 #include "pmstore/client.h"
 #include "pmstore/server.h"
+#include "tests/compare/measured_store.h"
 
 using namespace pmstore;
+using namespace pmstore::compare;
 
 namespace {
 
@@ -37,22 +38,8 @@ struct Options {
 
 constexpr uint64_t kLongTurnNs = 1'000'000;
 
-[[noreturn]] void fail(const std::string& why) {
-  fmt::print(stderr, "growing_store: {}\n", why);
-  std::exit(1);
-}
-template <typename T>
-T must(Result<T> result) {
-  if (!result) fail(result.error().to_string());
-  return std::move(*result);
-}
 std::string key_of(uint64_t i) { return fmt::format("key{:012}", i); }
 
-uint64_t thread_cpu_ns() {
-  timespec spent{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &spent);
-  return static_cast<uint64_t>(spent.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(spent.tv_nsec);
-}
 double now_s() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   return std::chrono::duration<double>(now).count();

@@ -5,7 +5,6 @@
 // The processor time of the server's turns counts, and that of the clients' does not; so neither
 // another program on the machine nor the speed of a client changes it much.
 #include <fmt/format.h>
-#include <time.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -19,8 +18,10 @@
 #include "pmstore/batch_writer.h"
 #include "pmstore/client.h"
 #include "pmstore/server.h"
+#include "tests/compare/measured_store.h"
 
 using namespace pmstore;
+using namespace pmstore::compare;
 
 namespace {
 
@@ -36,25 +37,7 @@ struct Options {
   unsigned turns = 5;
 };
 
-[[noreturn]] void fail(const std::string& why) {
-  fmt::print(stderr, "waiting_reads: {}\n", why);
-  std::exit(1);
-}
-template <typename T>
-T must(Result<T> result) {
-  if (!result) fail(result.error().to_string());
-  return std::move(*result);
-}
-void must(const Status& status) {
-  if (!status) fail(status.error().to_string());
-}
 std::string key_of(uint64_t i) { return fmt::format("key{:013}", i); }
-
-uint64_t thread_cpu_ns() {
-  timespec spent{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &spent);
-  return static_cast<uint64_t>(spent.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(spent.tv_nsec);
-}
 
 std::unique_ptr<persist::Pool> make_pool(const Options& options) {
   persist::PoolOpenOptions with;
