@@ -147,6 +147,17 @@ TEST_P(TcpSockets, ThatSpeakAtOnceAreToldOfBeforeTheFirstIsServed) {
   for (const Told& told : served_.told) EXPECT_EQ(told.after, 0u) << told;
 }
 
+// Both are there to be read.
+TEST_P(TcpSockets, ARequestBesideTheEndOfAnotherSocketIsAlone) {
+  for (const auto& connection : *connections_) connection->set_receiver(&served_);
+  use(0);
+  send_frame(request(7), "a");
+  ASSERT_EQ(shutdown(sockets_[1], SHUT_WR), 0);
+  ASSERT_TRUE(run_until([&] { return served_.immediates.size() == 1; }));
+  ASSERT_TRUE(run_until([&] { return served_.disconnected.has_value(); }));
+  EXPECT_TRUE(served_.told.empty());
+}
+
 // More than one batch takes.
 TEST_P(TcpSockets, MayBeMany) {
   constexpr size_t kMany = SocketBatch::kMaxCalls + 6;

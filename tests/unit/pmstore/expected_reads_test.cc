@@ -35,6 +35,26 @@ class ExpectedReadsTest : public testing::ClientFixture {
     for (auto& get : gets) all.push_back(finish(std::move(get)));
     return all;
   }
+  // A session whose requests the test writes.
+  SessionRef open_by_hand() {
+    internal::SessionOptions options;
+    options.secret = ClientSecret::of_number(7);
+    auto opened =
+        run(ClientSession::open(std::move(*fabric::open_device(fabric::Scheme::kLocal, executor_)),
+                                std::make_shared<internal::SessionBook>(), uri_, options));
+    EXPECT_TRUE(opened);
+    return opened ? std::move(*opened) : SessionRef{};
+  }
+  // Well-formed where `key_bytes` are 5.
+  std::vector<std::byte> get_of_alice(const ClientSession& session, uint16_t key_bytes) {
+    std::vector<std::byte> room(64);
+    MessageWriter writer(room);
+    writer.put(session.prefix());
+    writer.put(GetRequest{raw(table_), key_bytes, {}});
+    writer.put_bytes("alice");
+    room.resize(writer.bytes());
+    return room;
+  }
   uint64_t count(const char* name) const { return json::parse(server_->stat_json()).at(name); }
   uint64_t expected() const { return count("gets_expected"); }
 };
@@ -97,25 +117,11 @@ TEST_F(ExpectedReadsTest, WhatChangesBeforeTheirTurnIsSeen) {
 // Gets that were expected, and whose session has ended before their turn.
 TEST_F(ExpectedReadsTest, AMalformedRequestThatWaitsIsRefusedInItsTurn) {
   put("alice", "1");
-  internal::SessionOptions options;
-  options.secret = ClientSecret::of_number(7);
-  auto opened =
-      run(ClientSession::open(std::move(*fabric::open_device(fabric::Scheme::kLocal, executor_)),
-                              std::make_shared<internal::SessionBook>(), uri_, options));
-  ASSERT_TRUE(opened);
-  SessionRef session = std::move(*opened);
-  const auto request = [&](uint16_t key_bytes) {
-    std::vector<std::byte> room(64);
-    MessageWriter writer(room);
-    writer.put(session->prefix());
-    writer.put(GetRequest{raw(table_), key_bytes, {}});
-    writer.put_bytes("alice");
-    room.resize(writer.bytes());
-    return room;
-  };
+  const SessionRef session = open_by_hand();
+  ASSERT_TRUE(session);
   const auto method = static_cast<uint16_t>(Method::kGet);
-  const std::vector<std::byte> good = request(5);
-  const std::vector<std::byte> bad = request(6);
+  const std::vector<std::byte> good = get_of_alice(*session, 5);
+  const std::vector<std::byte> bad = get_of_alice(*session, 6);
   std::vector<Task<Result<fabric::RpcReply>>> calls;
   for (const auto* each : {&good, &bad, &good}) {
     calls.push_back(session->rpc().call(method, *each, 256));
@@ -129,6 +135,43 @@ TEST_F(ExpectedReadsTest, AMalformedRequestThatWaitsIsRefusedInItsTurn) {
   EXPECT_EQ(count("gets"), 1u);
   EXPECT_EQ(count("malformed"), 1u);
   EXPECT_EQ(run(client_->get(table_, "alice")), "1") << "others are served";
+}
+
+// More of those than wait together.
+TEST_F(ExpectedReadsTest, ThoseOfASessionThatEndedLeaveRoomForOthers) {
+  put("alice", "1");
+  const SessionRef session = open_by_hand();
+  ASSERT_TRUE(session);
+  const std::vector<std::byte> good = get_of_alice(*session, 5);
+  const std::vector<std::byte> bad = get_of_alice(*session, 6);
+  std::vector<Task<Result<fabric::RpcReply>>> calls;
+  for (size_t i = 0; i < fabric::kToldTogether; ++i) {
+    calls.push_back(
+        session->rpc().call(static_cast<uint16_t>(Method::kGet), i == 0 ? bad : good, 256));
+  }
+  for (auto& call : calls) call.start();
+  for (auto& call : calls) EXPECT_FALSE(finish(std::move(call)));
+  EXPECT_EQ(expected(), fabric::kToldTogether - 1);
+  const auto got = get_together(table_, {"alice", "alice", "absent"});
+  EXPECT_EQ(got[0], "1");
+  EXPECT_EQ(got[1], "1");
+  EXPECT_EQ(got[2].code(), ErrorCode::kNotFound);
+  EXPECT_EQ(expected(), fabric::kToldTogether - 1 + 3);
+}
+
+// It may look like a get.
+TEST_F(ExpectedReadsTest, ARequestOfAnotherMethodIsNot) {
+  put("alice", "1");
+  const SessionRef session = open_by_hand();
+  ASSERT_TRUE(session);
+  const std::vector<std::byte> get = get_of_alice(*session, 5);
+  auto first = session->rpc().call(static_cast<uint16_t>(Method::kGet), get, 256);
+  auto second = session->rpc().call(static_cast<uint16_t>(Method::kReserve), get, 256);
+  first.start();
+  second.start();
+  EXPECT_TRUE(finish(std::move(first)));
+  EXPECT_EQ(finish(std::move(second)).code(), ErrorCode::kUnsupported) << "lock discipline cpu";
+  EXPECT_EQ(expected(), 1u);
 }
 
 }  // namespace

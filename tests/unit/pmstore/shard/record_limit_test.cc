@@ -19,15 +19,16 @@ uint64_t bytes_of(StoreInRegion& s) { return s.store().arena().frames().extent_b
 
 TEST(RecordLimit, BoundsTheExtentsOfRecordsAndNothingElse) {
   StoreInRegion s(kRegion, in_frames());
-  constexpr uint64_t kLimit = 2 * kFrameBytes + kFrameBytes / 2;
+  constexpr uint64_t kLimit = 2 * kFrameBytes;  // the third extent gets a part of a frame
   s.store().arena().limit_to(kLimit);
   const int count = fill_up(s);
   EXPECT_LE(bytes_of(s), kLimit);
   EXPECT_GT(bytes_of(s) + kChunkBytes, kLimit) << "all but less than a chunk";
+  EXPECT_EQ(extents(s), 3u);
   EXPECT_GT(s.pool().largest_free_extent(), kFrameBytes) << "the pool has room for others";
   const auto refused = s.put("more", value_of(0));
   EXPECT_EQ(refused.code(), ErrorCode::kFull);
-  EXPECT_NE(refused.error().message.find("are limited to 655360 bytes"), std::string::npos)
+  EXPECT_NE(refused.error().message.find("are limited to 524288 bytes"), std::string::npos)
       << refused.error().message;
   EXPECT_NE(refused.error().message.find("--record-limit"), std::string::npos);
   EXPECT_EQ(refused.error().message.find('\n'), std::string::npos);
