@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/atomic_copy.h"
+#include "base/bulk_copy.h"
 #include "base/check.h"
 #include "fabric/internal/page_memory.h"
 
@@ -71,7 +71,7 @@ bool FrameSender::copy_piece(Entry& answer) {
   if (room_used_ + skipped + bytes > kAnswerRoomBytes) return false;
   room_end_ = (room_end_ + skipped) % kAnswerRoomBytes;
   std::byte* const piece = room_.get() + room_end_;
-  base::copy_from_shared(piece, answer.source, bytes);
+  base::copy_bulk_from_shared(piece, answer.source, bytes);
   room_end_ += bytes;
   room_used_ += skipped + bytes;
   room_touched_ |= room_end_ > kPageBytes;

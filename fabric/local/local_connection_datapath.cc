@@ -1,5 +1,6 @@
 // The data path of the local provider: executing work requests inline.
 #include "base/atomic_copy.h"
+#include "base/bulk_copy.h"
 #include "base/check.h"
 #include "fabric/local/local_connection.h"
 
@@ -45,11 +46,11 @@ AccessFault LocalConnection::execute(const WorkRequest& request) {
     return AccessFault::kNone;
   }
   if (request.op == OpCode::kRead) {
-    base::copy_from_shared(request.local, target, request.bytes);
+    base::copy_bulk_from_shared(request.local, target, request.bytes);
     counters_.bytes_read += request.bytes;
     return AccessFault::kNone;
   }
-  base::copy_to_shared(target, request.local, request.bytes);
+  base::copy_bulk_to_shared(target, request.local, request.bytes);
   counters_.bytes_written += request.bytes;
   if (request.op == OpCode::kWriteImmediate) {
     peer_.push(request.immediate);

@@ -18,7 +18,7 @@
 #include <cstring>
 #include <span>
 
-#include "base/atomic_copy.h"
+#include "base/bulk_copy.h"
 #include "base/check.h"
 #include "fabric/shm/internal/segment_layout.h"
 
@@ -53,7 +53,7 @@ class RingWriter {
   // The same from memory that others may be writing; there is room.
   void append_shared(const std::byte* from, size_t bytes) {
     PMSTORE_CHECK(bytes <= room(), "the caller has looked for room");
-    base::copy_from_shared(bytes_ + tail_ % kRingBytes, from, bytes);
+    base::copy_bulk_from_shared(bytes_ + tail_ % kRingBytes, from, bytes);
     tail_ += bytes;
   }
   // Shows the reader all that was appended. False: nothing was, since the last time.

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/atomic_copy.h"
+#include "base/bulk_copy.h"
 #include "base/check.h"
 #include "fabric/internal/frame_walk.h"
 #include "fabric/shm/internal/shm_connection.h"
@@ -14,6 +15,17 @@ using internal::DestructionWatch;
 using internal::FrameHeader;
 using internal::FrameKind;
 using internal::FrameSender;
+
+namespace {
+
+// A WRITE as large as this is data that no CPU here reads soon. With an immediate it is a message.
+constexpr uint32_t kStreamedBytes = 128 * 1024;
+
+bool is_streamed(const FrameHeader& header) {
+  return header.kind == FrameKind::kWrite && header.bytes >= kStreamedBytes;
+}
+
+}  // namespace
 
 [[gnu::hot]] size_t ShmConnection::poll() {
   PMSTORE_CHECK(!armed_, "a sleeper's words are cleared before it looks: the peer would ring");
@@ -188,7 +200,11 @@ using internal::FrameSender;
   while (body_left_bytes_ > 0 && reader_.available() > 0) {
     const size_t bytes = std::min({size_t{body_left_bytes_}, reader_.available(), kPublishBytes});
     // The CPU may read and write the target at the same time, as with an RNIC.
-    base::copy_to_shared(body_target_, reader_.front(), bytes);
+    if (is_streamed(body_header_)) {
+      base::copy_bulk_past_caches(body_target_, reader_.front(), bytes);
+    } else {
+      base::copy_bulk_to_shared(body_target_, reader_.front(), bytes);
+    }
     reader_.consume(bytes);
     body_target_ += bytes;
     body_left_bytes_ -= static_cast<uint32_t>(bytes);

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/atomic_copy.h"
+#include "base/bulk_copy.h"
 #include "base/check.h"
 #include "fabric/internal/frame_walk.h"
 #include "fabric/internal/handshake.h"
@@ -297,7 +297,7 @@ Multiplexer::Parsed Multiplexer::take_handshake(const FrameHeader& header) {
   if (connection == nullptr) return Parsed::kFrame;  // skipped
   const size_t here = std::min<size_t>(header.bytes, in_end_ - in_begin_);
   // The CPU may read and write the target at the same time, as with an RNIC.
-  if (here > 0) base::copy_to_shared(target, in_.get() + in_begin_, here);
+  if (here > 0) base::copy_bulk_to_shared(target, in_.get() + in_begin_, here);
   in_begin_ += here;
   body_target_ += here;
   body_left_bytes_ -= static_cast<uint32_t>(here);
