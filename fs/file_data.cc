@@ -110,6 +110,13 @@ Result<FileData::State::SessionRef> FileData::State::check_answer(
     const uint32_t most = link->rpc().max_request_bytes();
     if (most <= kMaxDataWriteHead) return bad_data_answer("has no room for a write");
     made->part_bytes = std::min<size_t>(kMaxMessageData, most - kMaxDataWriteHead);
+    // Persistent memory is written past the caches of the server's CPU (rule H7), a file is not.
+    const bool is_file = server.domain == persist::Domain::kNone;
+    const bool keeps_order = fabric.read_after_write && fabric.write_after_write;
+    if (is_file && fabric.cpu_moves_data && keeps_order &&
+        options.write_strategy == persist::WriteStrategy::kAuto) {
+      made->one_sided_bytes = State::kOneSidedBytes;
+    }
   }
   made->link = std::move(link);
   PMSTORE_TRY_STATUS(add_section(*made, {0, answer.units, answer.words}));

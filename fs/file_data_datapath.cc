@@ -180,7 +180,8 @@ base::Task<void> FileData::State::work(AccessRef access, SessionRef with) {
     Status done;
     if (access->kind == Kind::kRead) {
       done = co_await read_part(access, with, part);
-    } else if (access->kind == Kind::kWriteVisible || !with->by_message) {
+    } else if (access->kind == Kind::kWriteVisible || !with->by_message ||
+               part.bytes >= with->one_sided_bytes) {
       done = co_await write_part(access, with, part);
     } else {
       done = co_await send_part(access, with, part);
@@ -263,6 +264,9 @@ base::Task<Status> FileData::State::write_part(AccessRef access, SessionRef with
   const std::span<const persist::RemoteLook> looked(looks.data(), words.count);
   if (access->kind == Kind::kWriteVisible) {
     PMSTORE_CO_TRY_STATUS(co_await part.section->writer->write_visible(written, looked));
+  } else if (with->by_message) {
+    PMSTORE_CO_TRY([[maybe_unused]] const persist::Persisted durable,
+                   co_await part.section->writer->write_then_persist(written, looked));
   } else {
     PMSTORE_CO_TRY_STATUS(co_await part.section->writer->write(written, looked));
   }

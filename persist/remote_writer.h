@@ -110,6 +110,13 @@ class RemoteWriter {
   // one for each kMaxPersistRanges ranges or kMaxPersistBytes. InvalidArgument outside the region,
   // for an empty range or none, and where the server has no persist_method.
   base::Task<Result<Persisted>> persist(std::span<const RemoteRange> ranges);
+  // As write_visible() and a persist() of the pieces behind it, in one round trip: the message
+  // follows the WRITEs on their connection, whose order makes them visible before the server reads
+  // it. Durable on return. At most kMaxPersistBytes. InvalidArgument as these two, and without
+  // kTwoSided; Unsupported also where the fabric does not keep WRITEs in order. On an error any
+  // part may have been written.
+  base::Task<Result<Persisted>> write_then_persist(std::span<const RemotePiece> pieces,
+                                                   std::span<const RemoteLook> looks);
 
   // `rider`, borrowed, goes with all writes from now on, of which each then is at most kMaxPieces -
   // 1 pieces. With kTwoSided it is posted by itself, unsignaled, before the request, and stays

@@ -25,25 +25,49 @@ std::vector<RemoteRange> cut(std::span<const RemoteRange> ranges) {
 
 }  // namespace
 
+Status RemoteWriter::State::check_visible(const Request& request) const {
+  if (!connection.capabilities().read_after_write) {
+    return make_error(ErrorCode::kUnsupported,
+                      "this fabric does not order a READ behind WRITEs, so nothing says when a "
+                      "write is visible: connect by verbs, tcp or shm");
+  }
+  const size_t count = request.pieces.size() + request.looks.size();
+  bool good = !request.pieces.empty() && !request.looks.empty() && count <= max_pieces;
+  for (const RemotePiece& piece : request.pieces) {
+    good &= piece.from.bytes > 0 && piece.offset <= region.bytes &&
+            piece.from.bytes <= region.bytes - piece.offset;
+  }
+  if (good) return {};
+  return make_error(ErrorCode::kInvalidArgument,
+                    "a visible write is at least one piece and one look, 16 together (15 with "
+                    "a rider), no piece empty, all inside the granted region");
+}
+
 base::Task<Status> RemoteWriter::write_visible(std::span<const RemotePiece> pieces,
                                                std::span<const RemoteLook> looks) {
   State& state = *state_;
-  if (!state.connection.capabilities().read_after_write) {
-    co_return make_error(ErrorCode::kUnsupported,
-                         "this fabric does not order a READ behind WRITEs, so nothing says when a "
-                         "write is visible: connect by verbs, tcp or shm");
-  }
-  bool good = !pieces.empty() && !looks.empty() && pieces.size() + looks.size() <= state.max_pieces;
-  for (const RemotePiece& piece : pieces) {
-    good &= piece.from.bytes > 0 && piece.offset <= state.region.bytes &&
-            piece.from.bytes <= state.region.bytes - piece.offset;
-  }
-  if (!good) {
-    co_return make_error(ErrorCode::kInvalidArgument,
-                         "a visible write is at least one piece and one look, 16 together (15 with "
-                         "a rider), no piece empty, all inside the granted region");
-  }
+  PMSTORE_CO_TRY_STATUS(state.check_visible({pieces, looks}));
   co_return co_await state.execute(State::Chain::kWritesAndLooks, {pieces, looks});
+}
+
+base::Task<Result<Persisted>> RemoteWriter::write_then_persist(std::span<const RemotePiece> pieces,
+                                                               std::span<const RemoteLook> looks) {
+  State& state = *state_;
+  const State::Request request{pieces, looks};
+  PMSTORE_CO_TRY_STATUS(state.check_then_persist(request));
+  std::array<RemoteRange, kMaxPieces> ranges;
+  for (size_t i = 0; i < pieces.size(); ++i) ranges[i] = {pieces[i].offset, pieces[i].from.bytes};
+  const std::span<const RemoteRange> written(ranges.data(), pieces.size());
+  const fabric::PendingCompletion completion(state.connection.completions());
+  PMSTORE_CO_TRY_STATUS(
+      co_await state.post_when_room(State::Chain::kWritesAndLooks, request, *completion));
+  const Status durable = co_await state.persist_two_sided(written);
+  // Its answer is behind that of the WRITEs. Also behind a failure: their source is borrowed.
+  fabric::CompletionAwaiter completed(*completion);
+  const bool landed = co_await completed;
+  if (!landed) co_return state.connection.why_broken();
+  if (!durable) co_return durable.error();
+  co_return Persisted();
 }
 
 base::Task<Result<Persisted>> RemoteWriter::persist(std::span<const RemoteRange> ranges) {
@@ -76,6 +100,21 @@ Status RemoteWriter::State::check(std::span<const RemoteRange> ranges) const {
   return make_error(ErrorCode::kInvalidArgument,
                     "what is made durable is at least one range, none empty, all inside the "
                     "granted region");
+}
+
+Status RemoteWriter::State::check_then_persist(const Request& request) const {
+  PMSTORE_TRY_STATUS(check_visible(request));
+  uint64_t bytes = 0;
+  for (const RemotePiece& piece : request.pieces) bytes += piece.from.bytes;
+  if (strategy != WriteStrategy::kTwoSided || persist_method == 0 || bytes > kMaxPersistBytes) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "a message makes at most 1 MiB durable behind its WRITEs, with the two-sided "
+                      "strategy, at a server that makes ranges durable: write durably instead");
+  }
+  if (connection.capabilities().write_after_write) return {};
+  return make_error(ErrorCode::kUnsupported,
+                    "this fabric does not keep WRITEs in order, so a message may pass what it is "
+                    "to make durable: connect by verbs, tcp or shm");
 }
 
 // ---- one-sided ----

@@ -34,6 +34,9 @@ struct FileData::State final : service::Reconnector::Target {
   static_assert(2 * kMaxDataPieces <= persist::RemoteWriter::kMaxPieces);
   // Parts of one access at the same time.
   static constexpr size_t kWorkers = 4;
+  // Of a part that is made durable in a file: a second doorbell then costs less than the two copies
+  // that a message has more.
+  static constexpr size_t kOneSidedBytes = 128 * 1024;
   // Of accesses that need no wait, in this process. Then leases and everybody else get their turn.
   static constexpr uint32_t kAccessesPerTurn = 32;
 
@@ -64,7 +67,10 @@ struct FileData::State final : service::Reconnector::Target {
     persist::WriteStrategy strategy{};
     std::vector<SectionRef> sections;  // that are known; the first one always
     bool knew_later_section = false;
-    bool by_message = false;              // durable writes are, and what makes others durable
+    bool by_message = false;  // durable writes are, and what makes others durable
+    // With by_message: durable parts of so many bytes are written one-sided, and a message right
+    // behind them makes them durable.
+    size_t one_sided_bytes = SIZE_MAX;
     std::unique_ptr<service::Link> link;  // goes first: its READs land in the writers
   };
   using SessionRef = std::shared_ptr<Session>;

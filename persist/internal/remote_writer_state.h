@@ -65,6 +65,8 @@ struct RemoteWriter::State {
   base::Task<Status> write_outstanding(Request request);
   base::Task<Status> write_two_sided(std::span<const RemotePiece> pieces);
   Status check(std::span<const RemoteRange> ranges) const;
+  Status check_visible(const Request& request) const;
+  Status check_then_persist(const Request& request) const;
   // Makes the batch and posts it: READ of the last bytes of the last range, or FLUSH of all.
   Status try_post_persist(std::span<const RemoteRange> ranges, fabric::Completion& completion);
   auto post_persist_when_room(std::span<const RemoteRange> ranges, fabric::Completion& completion) {

@@ -27,6 +27,7 @@ struct FsWorker {
   uint64_t number = 0;
   uint64_t operations = 0;        // begun
   std::vector<uint64_t> written;  // of its blocks: acknowledged writes
+  std::vector<std::byte> payload;
 };
 
 class FsLoad {

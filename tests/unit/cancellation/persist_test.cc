@@ -36,6 +36,17 @@ Task<void> write_visible(PersistWorld& world, std::vector<RemotePiece> pieces) {
   for (const RemotePiece& piece : pieces) world.wrote(piece, durable);
 }
 
+// By message where the strategy has one; elsewhere it is refused.
+Task<void> write_then_persist(PersistWorld& world, std::vector<RemotePiece> pieces) {
+  const std::span<const RemotePiece> all(pieces);
+  const persist::RemoteLook look = world.look();
+  const std::span<const persist::RemoteLook> looks(&look, 1);
+  auto durable = co_await world.writer->write_then_persist(all, looks);
+  const bool is_refused = !durable && durable.code() == ErrorCode::kInvalidArgument;
+  if (is_refused) durable = co_await world.writer->write(all);
+  for (const RemotePiece& piece : pieces) world.wrote(piece, durable);
+}
+
 // All at the same time.
 Task<void> together(PersistWorld& world, std::vector<Task<void>> tasks) {
   for (auto& each : tasks) each.start();
@@ -97,6 +108,12 @@ const PersistWorld::Case kCases[] = {
        std::vector<RemotePiece> pieces;
        for (uint64_t i = 0; i < 5; ++i) pieces.push_back(world.piece(i * 1024, 1000));
        co_await write_visible(world, pieces);
+     }},
+    {"RemoteWriter::write_then_persist",
+     [](PersistWorld& world) -> Task<void> {
+       std::vector<RemotePiece> pieces;
+       for (uint64_t i = 0; i < 3; ++i) pieces.push_back(world.piece(i * 4096, 3000));
+       co_await write_then_persist(world, pieces);
      }},
     {"RemoteAppender::append",
      [](PersistWorld& world) -> Task<void> {

@@ -172,6 +172,18 @@ TEST_F(RemoteWriterTest, AVisibleWriteNeedsALook) {
   EXPECT_TRUE(connection_.chains.empty());
 }
 
+TEST_F(RemoteWriterTest, OnlyAServerThatIsAskedMakesAWriteDurableBehindIt) {
+  const RemotePiece pieces[] = {piece(64, 0)};
+  const RemoteLook looks[] = {{{buffer_, 8, nullptr}, region_.at(4000)}};
+  for (const auto strategy : {WriteStrategy::kDoorbell, WriteStrategy::kFlush}) {
+    auto writer = make(strategy);
+    EXPECT_EQ(finish(writer->write_then_persist(pieces, looks)).code(),
+              ErrorCode::kInvalidArgument);
+    EXPECT_EQ(finish(writer->write_then_persist(pieces, {})).code(), ErrorCode::kInvalidArgument);
+  }
+  EXPECT_TRUE(connection_.chains.empty());
+}
+
 TEST_F(RemoteWriterTest, OneReadMakesAllRangesDurable) {
   auto writer = make(WriteStrategy::kDoorbell);
   const RemoteRange ranges[] = {{0, 64}, {1024, 256}, {2000, 3}};

@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "fabric/local/fault_injection.h"
 #include "fabric/message.h"
 #include "persist/remote_writer.h"
 #include "tests/unit/fs/data/file_data_fixture.h"
@@ -341,6 +342,27 @@ TEST_F(Quarantine, AClientThatGoesEndsIt) {
   let_time_pass(2);
   EXPECT_TRUE(cleaning.done());
   EXPECT_EQ(gate_.fenced, 0u);
+}
+
+class FileDataInAFile : public FileDataTest {
+ protected:
+  FileDataInAFile() : FileDataTest(persist::Domain::kNone) {}
+};
+
+// Of a WRITE, a READ of the word, and the message.
+TEST_F(FileDataInAFile, ALargeWriteIsNotSaidToBeDoneWithoutEachOfItsRequests) {
+  const auto data = open();
+  const MapExtent extent = allocate(20);
+  const auto bytes = some(1 << 20);
+  for (uint64_t request = 1; request <= 3; ++request) {
+    fabric::FailNthRequest breaks(request, fabric::FaultSide::kConnector,
+                                  {fabric::Fault::kBreakBefore, 0});
+    const fabric::ScopedFaultInjector installed(breaks);
+    EXPECT_EQ(write(*data, extent, 0, bytes), DataOutcome::kStaleMap) << request;
+    EXPECT_TRUE(breaks.fired());
+  }
+  EXPECT_EQ(write(*data, extent, 0, bytes), DataOutcome::kDone);
+  EXPECT_EQ(stored(extent, 0, bytes.size()), bytes);
 }
 
 }  // namespace

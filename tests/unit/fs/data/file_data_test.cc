@@ -112,6 +112,34 @@ TEST_P(FileDataPaths, LargeOnesAreCutIntoParts) {
   EXPECT_EQ((data->counters() - before).doorbells, 7u) << "one for each MiB";
 }
 
+TEST_P(FileDataPaths, AMessageMakesALargeWriteToAFileDurableBehindIt) {
+  const auto data = open();
+  const MapExtent extent = allocate(20);
+  const bool is_file = GetParam() == persist::Domain::kNone;
+  const auto cost_of = [&](size_t bytes, DataOutcome outcome) {
+    const fabric::Counters before = data->counters();
+    EXPECT_EQ(write(*data, extent, 4096, some(bytes)), outcome);
+    return data->counters() - before;
+  };
+  const uint64_t drains = pool_.pool().memory().stats().drains;
+  for (const size_t bytes : {size_t{128} << 10, size_t{1} << 20}) {
+    const fabric::Counters cost = cost_of(bytes, DataOutcome::kDone);
+    EXPECT_EQ(cost.doorbells, is_file ? 2u : 1u);
+    EXPECT_EQ(cost.round_trips, 1u);
+    EXPECT_EQ(cost.server_messages, one_sided() ? 0u : 1u);
+    EXPECT_EQ(stored(extent, 4096, bytes), some(bytes));
+  }
+  EXPECT_EQ(pool_.pool().memory().stats().drains - drains, one_sided() ? 0u : 2u);
+  EXPECT_EQ(cost_of((128 << 10) - 1, DataOutcome::kDone).doorbells, 1u);
+  change(extent);
+  EXPECT_EQ(cost_of(1 << 20, DataOutcome::kStaleMap).doorbells, is_file ? 2u : 1u);
+  options_.write_strategy = persist::WriteStrategy::kTwoSided;
+  const auto by_message = open();
+  const fabric::Counters before = by_message->counters();
+  EXPECT_EQ(write(*by_message, map(extent.place), 0, some(1 << 20)), DataOutcome::kDone);
+  EXPECT_EQ((by_message->counters() - before).doorbells, 1u);
+}
+
 TEST_P(FileDataPaths, RegisteredMemoryNeedsNoBuffer) {
   options_.small_buffers = options_.large_buffers = 1;
   const auto data = open();
