@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <cstdarg>
 #include <cstddef>
-#include <cstdlib>
 #include <cstring>
 
 namespace pmstore::tools {
@@ -53,7 +52,7 @@ void on_forget(fuse_req_t request, fuse_ino_t, uint64_t) { fuse_reply_none(reque
 void on_forget_multi(fuse_req_t request, size_t, fuse_forget_data*) { fuse_reply_none(request); }
 
 ssize_t read_question(int descriptor, void* to, size_t room, void*) {
-  return ::read(descriptor, to, room);
+  return ::read(descriptor, to, std::min(room, Mount::kMessageBytes));
 }
 
 ssize_t write_answer(int descriptor, iovec* parts, int count, void* mount) {
@@ -88,7 +87,6 @@ Mount::~Mount() {
   operations_.give_up_all();
   unmount();
   if (session_ != nullptr) fuse_session_destroy(session_);
-  std::free(message_.mem);
   executor_.remove_poller(this);
 }
 
@@ -227,6 +225,8 @@ size_t Mount::receive() {
   constexpr size_t kPerTurn = 16;
   size_t received = 0;
   while (readable_ && !ended_ && received < kPerTurn && has_room()) {
+    if (!message_memory_) message_memory_.emplace(buffers_.lend(kMessageBytes));
+    message_.mem = message_memory_->bytes().data();
     const int bytes = fuse_session_receive_buf(session_, &message_);
     if (bytes == -EINTR) continue;
     if (bytes <= 0) {
@@ -241,6 +241,13 @@ size_t Mount::receive() {
     if (fuse_session_exited(session_) != 0) end();
   }
   return received;
+}
+
+DataBuffers::Buffer Mount::take_message() {
+  PMSTORE_CHECK(message_memory_.has_value(), "a question's memory is taken once");
+  DataBuffers::Buffer taken(std::move(*message_memory_));
+  message_memory_.reset();
+  return taken;
 }
 
 void Mount::end() {

@@ -13,6 +13,7 @@
 #include <sys/uio.h>
 
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -41,6 +42,8 @@ class Mount final : private base::Watched, private base::Poller, private fs::Fil
   static constexpr size_t kMostDataBytes = 128u << 20;
   // Of one read or write of the kernel.
   static constexpr size_t kMostRequestBytes = 1u << 20;
+  // The kernel's question with the data of a write.
+  static constexpr size_t kMessageBytes = kMostRequestBytes + 4096;
 
   // Mounts. `source` is what the mount table shows. Io: why not, in one line.
   static Result<std::unique_ptr<Mount>> start(base::Executor& executor, fs::FileSystem& files,
@@ -68,6 +71,8 @@ class Mount final : private base::Watched, private base::Poller, private fs::Fil
   const MountOptions& options() const { return options_; }
   OpenFiles& open_files() { return open_files_; }
   DataBuffers& buffers() { return buffers_; }
+  // The memory of the question that is being taken, with the data of a write: once for each.
+  DataBuffers::Buffer take_message();
   void start_operation(fuse_req_t request, base::Task<void> body) {
     operations_.start(request, std::move(body));
   }
@@ -102,12 +107,14 @@ class Mount final : private base::Watched, private base::Poller, private fs::Fil
   base::Executor& executor_;
   fs::FileSystem& files_;
   const MountOptions options_;
-  DataBuffers buffers_{kMostRequestBytes};
+  DataBuffers buffers_{kMessageBytes};
   OpenFiles open_files_;
   RangeOwners range_owners_;
   fuse_session* session_ = nullptr;
   std::unique_ptr<Invalidator> invalidator_;  // with delegations
   Operations operations_;
+  // Where the next question arrives; nothing when it was taken.
+  std::optional<DataBuffers::Buffer> message_memory_;
   fuse_buf message_{};
   int descriptor_ = -1;
   bool mounted_ = false;

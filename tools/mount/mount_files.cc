@@ -18,6 +18,8 @@ using Opened = std::shared_ptr<OpenFile>;
 
 // What the kernel opens a program with to run it: needs the right to execute, not to read.
 constexpr int kOpenToExecute = 0x20;
+// Of a write: more than that is not worth the memory of a whole question.
+constexpr size_t kMostCopiedBytes = 64 * 1024;
 
 // Gives the kernel a number for `file`.
 void enter(Mount& mount, std::unique_ptr<fs::File> file, fuse_file_info& info) {
@@ -76,12 +78,12 @@ struct Writing {
   bool appends = false;
   fs::WriteOptions options;
   uint32_t user = 0;
-  size_t bytes = 0;
+  std::span<const std::byte> from;  // in the buffer
 };
 
 base::Task<void> write(Mount& mount, Request request, Opened opened, Writing writing,
                        DataBuffers::Buffer buffer) {
-  const auto from = buffer.bytes().first(writing.bytes);
+  const auto from = writing.from;
   fs::PosixResult<uint64_t> done = uint64_t{0};
   auto dropped = co_await drop_set_ids(mount, writing.user, opened->file->attributes());
   if (!dropped) {
@@ -97,7 +99,7 @@ base::Task<void> write(Mount& mount, Request request, Opened opened, Writing wri
   if (!opened->cached) mount.open_files().note_written_beside(opened->file->ino());
   if (done) {
     // append() gives the position, pwrite() the number of bytes; both write all.
-    request.written(writing.bytes);
+    request.written(from.size());
   } else {
     request.error(done.error());
   }
@@ -182,8 +184,11 @@ void on_read(fuse_req_t raw, fuse_ino_t, size_t bytes, off_t offset, fuse_file_i
 void on_write(fuse_req_t raw, fuse_ino_t, const char* data, size_t bytes, off_t offset,
               fuse_file_info* file) {
   Mount& mount = mount_of(raw);
-  DataBuffers::Buffer buffer = mount.buffers().lend(bytes);
-  std::memcpy(buffer.bytes().data(), data, bytes);
+  // Large data stays where it arrived.
+  const bool is_large = bytes > kMostCopiedBytes;
+  DataBuffers::Buffer buffer = is_large ? mount.take_message() : mount.buffers().lend(bytes);
+  if (!is_large) std::memcpy(buffer.bytes().data(), data, bytes);
+  const auto* const arrived = reinterpret_cast<const std::byte*>(data);
   // A descriptor may have got O_DSYNC after it was opened.
   fs::WriteOptions options;
   if ((file->flags & (O_SYNC | O_DSYNC)) != 0) options.sync = fs::DataSync::kAlways;
@@ -193,7 +198,7 @@ void on_write(fuse_req_t raw, fuse_ino_t, const char* data, size_t bytes, off_t 
                         .appends = (file->flags & O_APPEND) != 0 && file->writepage == 0,
                         .options = options,
                         .user = file->writepage != 0 ? 0 : fuse_req_ctx(raw)->uid,
-                        .bytes = bytes};
+                        .from = {is_large ? arrived : buffer.bytes().data(), bytes}};
   mount.start_operation(raw, write(mount, Request(raw, mount.options()),
                                    mount.open_files().find(file->fh), writing, std::move(buffer)));
 }

@@ -102,6 +102,8 @@ base::Task<Status> serve(base::Executor& executor, const MountProgram& program,
     co_await (*files)->close();
     co_return std::move(mount.error());
   }
+  // Where a device refuses it, data is copied once more.
+  (void)co_await (*files)->register_buffer((*mount)->buffers().kept());
   mounted.store(mount->get());
   if (told_to_stop.load()) (*mount)->stop();  // before that
   if (co_await (*mount)->until_ready()) ready();
