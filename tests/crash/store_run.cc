@@ -219,10 +219,10 @@ void StoreRun::give_frames_back() {
 }
 
 void StoreRun::move_records() {
-  allow({content_digest(now_)});
   std::vector<KeyWrite> all;
   for (const auto& [key, value] : now_) all.push_back({key, value});
   for (bool more = true; more; recorder_->mark()) {
+    allow({content_digest(now_)});
     const auto before = places_of(all);
     more = store_->move_some_records().value();
     const auto after = places_of(all);

@@ -93,7 +93,7 @@ TEST_P(MovedRecordsOfCpu, AreLeftAloneWhileOthersAreErased) {
       ASSERT_TRUE(run(client_->erase(table_, key_of(i)))) << i;
     }
     if (i % 15 != 0) continue;
-    let_time_pass(20'000'000);
+    let_time_pass(100'000'000);
     if (i >= count_ * 8 / 10) continue;
     ASSERT_EQ(moved(), 0u) << i;
   }

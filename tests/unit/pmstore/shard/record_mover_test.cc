@@ -50,6 +50,12 @@ struct RecordMoverTest : ::testing::Test {
     for (const int i : there) expect_there(s, i, i + 1);
     EXPECT_EQ(s.store().live_records(), there.size());
     EXPECT_EQ(arena().used_slots(), there.size());
+    const KeyIndex& index = s.store().index();
+    for (const int i : there) {
+      const std::string key = key_of(i);
+      const uint64_t unit = index.unit_of(IndexKey::of(s.table(), key));
+      EXPECT_EQ(index.version(unit) % 2, 0u) << "no change of it is under way";
+    }
   }
   std::map<int, GetReply> places() {
     std::map<int, GetReply> all;
