@@ -32,10 +32,6 @@ constexpr uint32_t kHeadersPerTurn = 32;
 // Each is a hole of its own, of 60 KiB.
 constexpr uint32_t kHolesPerTurn = 2;
 
-// Records move when fewer than a 256th of them was erased in so much time.
-constexpr uint64_t kQuietNs = 500'000'000;
-constexpr uint64_t kSmallShare = 256;
-
 // A page that is read, or a drain, may take as long as the disk.
 bool waits_for_a_disk(const persist::Pool& pool) {
   return pool.info().domain == persist::Domain::kNone;
@@ -201,52 +197,6 @@ base::Task<void> ServerCore::work_on_changes() {
   while (const auto frame = store->failed() ? std::nullopt : frame_to_free()) {
     if (arena.look_at_versions(*frame, kChunksPerTurn)) free_frame(*frame);
     co_await executor.yield();
-  }
-}
-
-// Under lock discipline rnic clients lock the words of records, and records stay where they are.
-void ServerCore::follow_sparse_slabs() {
-  if (discipline == LockDiscipline::kCpu && discipline_decided) run(move_records());
-}
-
-// What is erased in the next moment need not be moved before.
-base::Task<void> ServerCore::wait_for_fewer_erases() {
-  const SlabArena& arena = store->arena();
-  uint64_t used = 0;
-  do {
-    used = arena.used_slots();
-    co_await executor.sleep_for(kQuietNs);
-  } while (arena.used_slots() + used / kSmallShare < used);
-}
-
-base::Task<void> ServerCore::move_records() {
-  moving_records_ = true;
-  while (!store->failed() && store->arena().looks_sparse()) {
-    co_await wait_for_fewer_erases();
-    co_await move_while_quiet();
-    follow_frames();
-  }
-  moving_records_ = false;
-}
-
-// Each step is a turn of the executor.
-base::Task<void> ServerCore::move_while_quiet() {
-  SlabArena& arena = store->arena();
-  const uint64_t used = arena.used_slots();
-  while (!store->failed()) {
-    co_await executor.yield();  // answers go first
-    group.finish();
-    const auto more = store->move_some_records();
-    if (!more) {
-      look_for_failure();
-      co_return;
-    }
-    if (!*more) co_return;
-    follow_frames();
-    if (arena.used_slots() + used / kSmallShare >= used) continue;
-    store->stop_moving();
-    arena.look_for_sparse();
-    co_return;
   }
 }
 

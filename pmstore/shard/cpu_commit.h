@@ -32,7 +32,6 @@
 
 #include <cstddef>
 #include <memory>
-#include <optional>
 #include <span>
 #include <unordered_map>
 #include <unordered_set>
@@ -89,16 +88,6 @@ class CpuCommit {
   // prepare() and Prepared::commit() in one step, or only the validation of the reads when the
   // request writes nothing.
   Status commit(const CommitView& request);
-
-  // ---- moves (moved_records.cc) ----
-
-  // May move() move it? It is a live record, and neither locked nor viewed.
-  bool is_movable(SlotOffset slot) const { return movable(slot).has_value(); }
-  // Moves the records of these slots to slots of SlabArena::allocate_for_move(), in one transaction
-  // `id` of the server: all that is_movable() and for which there is room, from the first one on.
-  // Gives their number; durable and visible. Requires that no transaction is in the group (CHECK).
-  // Io; CommitUnknown, and then the failure is latched; Full: a slot has used up its versions.
-  Result<size_t> move(TxId id, std::span<const SlotOffset> slots);
 
   // ---- groups ----
 
@@ -166,8 +155,6 @@ class CpuCommit {
   bool is_inserted_by_held(const IndexKey& key) const;
   bool is_inserted_by_another(const IndexKey& key) const;
   bool is_guarded(const IndexKey& key) const;
-  std::optional<PlannedWrite> movable(SlotOffset slot) const;
-  Status plan_move(PlannedWrite& write);
   Status guard(CommitPlan& plan, std::span<const std::byte> absences);
   void note_held(std::unique_ptr<CommitPlan> plan);
   // Nobody meets it any more as held. nullptr: it is one of plans_.

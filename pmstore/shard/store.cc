@@ -16,7 +16,6 @@ Store::Store(persist::Pool& pool, TableCatalog catalog, SlabArena arena, LockTab
       log_(records_, latch_),
       cpu_(records_, log_, latch_),
       two_phase_(records_, log_, cpu_, latch_),
-      mover_(records_, cpu_, log_, sessions_),
       rnic_(records_, latch_),
       drops_(records_, cpu_, latch_) {}
 
@@ -177,15 +176,6 @@ Result<bool> Store::give_back_idle_slabs(uint32_t most, uint32_t kept) {
   return all;
 }
 
-Result<bool> Store::move_some_records() {
-  if (latch_.failed()) return latch_.error();
-  PMSTORE_CHECK(group_size() == 0, "what waits for a drain comes first");
-  auto more = mover_.step();
-  if (!more && more.code() != ErrorCode::kFull) latch_.set();
-  if (!more) mover_.stop();
-  return more;
-}
-
 // The next extent of that frame, or of another one, may be used for slots with the same numbers. So
 // versions go on above all that there were, whatever is left in logs and in clients' memories.
 Result<bool> Store::give_back_frame(uint32_t frame, const std::function<void()>& withdraw) {
@@ -205,7 +195,6 @@ Result<bool> Store::give_back_frame(uint32_t frame, const std::function<void()>&
 
 Status Store::close() {
   if (latch_.failed()) return latch_.error();
-  stop_moving();
   viewed_slots()->free_kept();  // a checkpoint has no slot that no record uses
   PMSTORE_TRY_STATUS(rings_.flush_in_place());
   PMSTORE_TRY_STATUS(log_.flush_in_place());

@@ -7,7 +7,6 @@
 //   CpuCommit     transactions of LockDiscipline::kCpu                     cpu_commit.h
 //   TwoPhase      those of several servers                                 two_phase.h
 //   RnicCommit    the server's part of LockDiscipline::kRnic               rnic_commit.h
-//   RecordMover   records that leave slabs of which little is used       record_mover.h
 //   TableScan     pages of a table's records, and its usage                table_scan.h
 //   RangeScan     pages of an ordered table, in order                      range_scan.h
 //   TableDrop     dropping tables                                          table_drop.h
@@ -36,7 +35,6 @@
 #include "pmstore/shard/cpu_commit.h"
 #include "pmstore/shard/failure_latch.h"
 #include "pmstore/shard/range_scan.h"
-#include "pmstore/shard/record_mover.h"
 #include "pmstore/shard/record_store.h"
 #include "pmstore/shard/rnic_commit.h"
 #include "pmstore/shard/session_numbers.h"
@@ -84,11 +82,6 @@ class Store {
   Status look_at_headers(uint32_t most);
   // SlabArena::give_back_idle_slabs(). Io, which latches a failure.
   Result<bool> give_back_idle_slabs(uint32_t most, uint32_t kept);
-  // Under lock discipline cpu: RecordMover::step(). After an error other than Full a failure is
-  // latched.
-  Result<bool> move_some_records();
-  void stop_moving() { mover_.stop(); }
-  uint64_t moved_records() const { return mover_.moved(); }
   const RecoveryReport& recovery() const { return recovery_; }
   void set_recovery_duration(uint64_t us) { recovery_.duration_us = us; }
   // Something could not be made durable.
@@ -217,7 +210,6 @@ class Store {
   ShardLog log_;
   CpuCommit cpu_;
   TwoPhase two_phase_;
-  RecordMover mover_;
   RnicCommit rnic_;
   TableDrop drops_;
   RecoveryReport recovery_;
