@@ -198,7 +198,13 @@ bool is_streamed(const FrameHeader& header) {
 [[gnu::hot]] void ShmConnection::take_body_bytes() {
   PMSTORE_CHECK(body_left_bytes_ == 0 || body_target_ != nullptr, "a body has a target");
   while (body_left_bytes_ > 0 && reader_.available() > 0) {
-    const size_t bytes = std::min({size_t{body_left_bytes_}, reader_.available(), kPublishBytes});
+    size_t bytes = std::min({size_t{body_left_bytes_}, reader_.available(), kPublishBytes});
+    // Between two words of the target, so that each is seen old or new; the rest comes with more.
+    if (bytes < body_left_bytes_) {
+      const size_t behind = (reinterpret_cast<uintptr_t>(body_target_) + bytes) % sizeof(uint64_t);
+      if (behind >= bytes) return;
+      bytes -= behind;
+    }
     // The CPU may read and write the target at the same time, as with an RNIC.
     if (is_streamed(body_header_)) {
       base::copy_bulk_past_caches(body_target_, reader_.front(), bytes);

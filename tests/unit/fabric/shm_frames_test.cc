@@ -55,6 +55,24 @@ TEST_F(ShmFrames, ARequestWithoutABodyMayComeInPiecesToo) {
   EXPECT_EQ(receive_bytes(7), "durable");
 }
 
+TEST_F(ShmFrames, AWordOfALargeBodyIsPlacedAsAWhole) {
+  shake_hands();
+  const std::string body(2'000, 'w');
+  constexpr uint32_t kOffset = 3;
+  const auto begin = reinterpret_cast<uintptr_t>(memory_.data()) + kOffset;
+  append(frame(FrameKind::kWrite, static_cast<uint32_t>(body.size()), kOffset, kAnswerWhenDone));
+  for (const char byte : body) {
+    writer_.append(&byte, 1);
+    writer_.publish();
+    executor_.run_once();
+    const size_t placed = text_at(kOffset, body.size()).find('\0');
+    if (placed == std::string::npos) break;
+    ASSERT_EQ(placed == 0 ? 0 : (begin + placed) % sizeof(uint64_t), 0u) << placed;
+  }
+  EXPECT_EQ(receive_frame().kind, FrameKind::kDone);
+  EXPECT_EQ(text_at(kOffset, body.size()), body);
+}
+
 TEST_F(ShmFrames, ABodyLargerThanTheRingIsPlacedAsItComes) {
   shake_hands();
   const std::string body(2 * size_t{kRingBytes} + 1000, 'q');
