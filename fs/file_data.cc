@@ -113,7 +113,9 @@ Result<FileData::State::SessionRef> FileData::State::check_answer(
     // Persistent memory is written past the caches of the server's CPU (rule H7), a file is not.
     const bool is_file = server.domain == persist::Domain::kNone;
     const bool keeps_order = fabric.read_after_write && fabric.write_after_write;
-    if (is_file && fabric.cpu_moves_data && keeps_order &&
+    // Over tcp a reader could see half of a word in the middle of a large WRITE.
+    const bool keeps_words = uri.scheme != fabric::Scheme::kTcp;
+    if (is_file && fabric.cpu_moves_data && keeps_order && keeps_words &&
         options.write_strategy == persist::WriteStrategy::kAuto) {
       made->one_sided_bytes = State::kOneSidedBytes;
     }
