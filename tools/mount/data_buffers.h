@@ -2,8 +2,8 @@
 //
 // The first kKept large ones lie in one piece of memory, kept(), which may be registered with the
 // FileSystem: data then goes from and to them without a copy between. Further ones, and small ones,
-// are the heap's. A buffer whose request was given up is kept until the DataBuffers end, because
-// its data may still be on the way from or to a server then.
+// are the heap's, and have the size that was asked for. A buffer whose request was given up is kept
+// until the DataBuffers end, because its data may still be on the way from or to a server then.
 // Invariants: lent_bytes_ + retired_bytes_ is the size of all buffers that are not free; what is
 // free lies in kept().
 // Threads: one. Lifetimes: DataBuffers outlives its buffers, and the FileSystem's connections end
@@ -50,7 +50,7 @@ class DataBuffers {
     std::span<std::byte> bytes_;
   };
 
-  // All large buffers have `large_bytes`. Pages that are not used take no memory.
+  // Each in kept() has `large_bytes`. Pages that are not used take no memory.
   explicit DataBuffers(size_t large_bytes)
       : large_bytes_(large_bytes),
         kept_(std::make_unique_for_overwrite<std::byte[]>(kKept * large_bytes)) {
@@ -61,9 +61,8 @@ class DataBuffers {
 
   Buffer lend(size_t bytes) {
     PMSTORE_CHECK(bytes <= large_bytes_, "the kernel keeps to the sizes that it was told");
-    if (bytes > kSmallBytes) bytes = large_bytes_;
     lent_bytes_ += bytes;
-    if (bytes == large_bytes_ && !free_.empty()) {
+    if (bytes > kSmallBytes && !free_.empty()) {
       std::byte* const memory = free_.back();
       free_.pop_back();
       return {*this, nullptr, {memory, bytes}};
