@@ -24,21 +24,22 @@ TEST_F(ShmFrames, AWriteThatAsksForItIsAnsweredWhenItHasLanded) {
 }
 
 TEST_F(ShmFrames, FramesMayComeByteByByte) {
+  static constexpr std::string_view kBody = "longer than a word";
   shake_hands();
-  FrameHeader header = frame(FrameKind::kWriteImmediate, 3, 10);
+  FrameHeader header = frame(FrameKind::kWriteImmediate, kBody.size(), 10);
   header.immediate = 77;
   std::string bytes(reinterpret_cast<const char*>(&header), sizeof header);
-  bytes += "abc";
+  bytes += kBody;
   for (const char byte : bytes) {
     EXPECT_TRUE(served_.immediates.empty());
-    EXPECT_EQ(text_at(10, 3), std::string(3, '\0')) << "a small body is placed as a whole";
+    EXPECT_EQ(text_at(10, kBody.size()), std::string(kBody.size(), '\0')) << "placed as a whole";
     writer_.append(&byte, 1);
     writer_.publish();
     executor_.run_once();
   }
   ASSERT_TRUE(run_until([&] { return served_.immediates.size() == 1; }));
   EXPECT_EQ(served_.immediates[0], 77u);
-  EXPECT_EQ(text_at(10, 3), "abc");
+  EXPECT_EQ(text_at(10, kBody.size()), kBody);
 }
 
 TEST_F(ShmFrames, ARequestWithoutABodyMayComeInPiecesToo) {
