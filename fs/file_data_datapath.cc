@@ -265,6 +265,7 @@ base::Task<Status> FileData::State::write_part(AccessRef access, SessionRef with
   if (access->kind == Kind::kWriteVisible) {
     PMSTORE_CO_TRY_STATUS(co_await part.section->writer->write_visible(written, looked));
   } else if (with->by_message) {
+    PMSTORE_CHECK(part.bytes >= with->one_sided_bytes, "smaller parts are sent as messages");
     PMSTORE_CO_TRY([[maybe_unused]] const persist::Persisted durable,
                    co_await part.section->writer->write_then_persist(written, looked));
   } else {

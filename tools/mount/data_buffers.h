@@ -79,6 +79,8 @@ class DataBuffers {
   void take_back(std::unique_ptr<std::byte[]> own, std::span<std::byte> bytes) {
     PMSTORE_CHECK(lent_bytes_ >= bytes.size(), "what comes back was lent");
     lent_bytes_ -= bytes.size();
+    PMSTORE_CHECK(own != nullptr || (bytes.data() - kept_.get()) % ptrdiff_t(large_bytes_) == 0,
+                  "what is free begins a place of kept()");
     if (own == nullptr) free_.push_back(bytes.data());
     PMSTORE_CHECK(free_.size() <= kKept, "a buffer goes back once");
   }

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/check.h"
 #include "tools/mount/mount.h"
 
 namespace pmstore::tools {
@@ -189,6 +190,9 @@ void on_write(fuse_req_t raw, fuse_ino_t, const char* data, size_t bytes, off_t 
   DataBuffers::Buffer buffer = is_large ? mount.take_message() : mount.buffers().lend(bytes);
   if (!is_large) std::memcpy(buffer.bytes().data(), data, bytes);
   const auto* const arrived = reinterpret_cast<const std::byte*>(data);
+  PMSTORE_CHECK(!is_large || (arrived >= buffer.bytes().data() &&
+                              arrived + bytes <= buffer.bytes().data() + buffer.bytes().size()),
+                "what stays where it arrived is in the question's memory");
   // A descriptor may have got O_DSYNC after it was opened.
   fs::WriteOptions options;
   if ((file->flags & (O_SYNC | O_DSYNC)) != 0) options.sync = fs::DataSync::kAlways;
