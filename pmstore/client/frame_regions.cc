@@ -96,7 +96,8 @@ base::Task<Status> fetch_frame(ClientSession& session, SlotOffset slot) {
   const FrameRegions::Flag asking(frames.asking_);
   PMSTORE_CO_TRY_STATUS(co_await ask_for_frames(session));
   if (!frames.holds(slot, 1)) {
-    frames.not_before_ns_ = session.executor().now_ns() + FrameRegions::kAskAgainNs;
+    frames.not_before_ns_[raw(slot) >> frames.shift_] =
+        session.executor().now_ns() + FrameRegions::kAskAgainNs;
   }
   co_return Status{};
 }

@@ -27,7 +27,8 @@ class ClientSession;
 
 class FrameRegions {
  public:
-  // After an answer without the frame that was needed, no other is asked for so long.
+  // After an answer without the frame that was needed, that frame is not asked for so long; others
+  // are. A location that is remembered may be in a frame that has gone.
   static constexpr uint64_t kAskAgainNs = 1'000'000'000;
 
   // What the server's hello says, and `list` behind it. False: it makes no sense.
@@ -52,7 +53,8 @@ class FrameRegions {
   // Whether there may be a region that the server was not asked for yet: of the frame of `slot`.
   bool may_name(SlotOffset slot, uint64_t now_ns) const {
     const uint64_t frame = raw(slot) >> shift_;
-    return grows_ && !asking_ && frame < kMostFrames && !named_[frame] && now_ns >= not_before_ns_;
+    return grows_ && !asking_ && frame < kMostFrames && !named_[frame] &&
+           now_ns >= not_before_ns_[frame];
   }
   // Whether it may access a frame that may go.
   bool knows_later() const { return later_; }
@@ -93,7 +95,7 @@ class FrameRegions {
   uint64_t words_bytes_ = 0;
   uint64_t list_ = 0;
   uint64_t confirmed_ = 0;
-  uint64_t not_before_ns_ = 0;
+  std::array<uint64_t, kMostFrames> not_before_ns_{};
   bool grows_ = false;  // the server tells of later frames
   bool later_ = false;
   bool asking_ = false;  // fetch_frame()

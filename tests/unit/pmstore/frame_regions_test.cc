@@ -141,7 +141,9 @@ class FrameRegionsOfAClient : public testing::FakeServerFixture {
       held_.emplace(std::move(call));
       return;
     }
-    call.reply(answer_of(list_, {region_of(named_)}));
+    std::vector<NumberedRegion> named;
+    if (named_) named.push_back(region_of(*named_));
+    call.reply(answer_of(list_, named));
   }
   NumberedRegion region_of(uint32_t frame) const {
     fabric::RemoteRegion region = server_->hello.records;
@@ -151,7 +153,7 @@ class FrameRegionsOfAClient : public testing::FakeServerFixture {
   }
 
   uint64_t list_ = 0;
-  uint32_t named_ = 1;
+  std::optional<uint32_t> named_ = 1;
   uint16_t notice_ = 0;
   bool holds_next_ = false;
   std::optional<fabric::RpcCall> held_;
@@ -171,6 +173,16 @@ TEST_F(FrameRegionsOfAClient, AFrameWithoutARegionIsReadByTheServerAndAskedForLa
   EXPECT_EQ(*get("second"), "by");
   EXPECT_EQ(confirmed_.size(), 1u);
   let_time_pass(FrameRegions::kAskAgainNs);
+  EXPECT_EQ(*get("second"), "by");
+  EXPECT_EQ(confirmed_.size(), 2u);
+}
+
+TEST_F(FrameRegionsOfAClient, AFrameThatIsNotThereKeepsNoOtherFromBeingAskedFor) {
+  named_.reset();
+  EXPECT_EQ(*get("second"), "by");
+  named_ = 0;
+  EXPECT_EQ(*get("first"), "90");
+  EXPECT_EQ(confirmed_.size(), 2u);
   EXPECT_EQ(*get("second"), "by");
   EXPECT_EQ(confirmed_.size(), 2u);
 }
