@@ -1,6 +1,7 @@
 // A server whose records take extents from the pool while it serves, and give them back.
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -68,6 +69,48 @@ TEST_P(RecordExtents, AClientThatComesLaterReadsAllOfThemOneSided) {
     EXPECT_EQ(run(client_->get(table_, key_of(i))).value(), value_of(i + 1));
   }
   run(later->close());
+}
+
+// Notes of each registration of a frame whether a turn had begun since the frame got its memory.
+class WatchedRegistrations final : public fabric::FaultInjector {
+ public:
+  WatchedRegistrations(uint64_t frame_bytes, std::function<bool()> in_a_later_turn)
+      : frame_bytes_(frame_bytes), in_a_later_turn_(std::move(in_a_later_turn)) {}
+  fabric::FaultDecision on_request(const fabric::FaultPoint&) override { return {}; }
+  bool refuses_memory(uint64_t bytes) override {
+    if (bytes > frame_bytes_ / 2 && bytes <= frame_bytes_) {
+      later.push_back(in_a_later_turn_());
+    }
+    return false;
+  }
+  std::vector<bool> later;
+
+ private:
+  const uint64_t frame_bytes_;
+  std::function<bool()> in_a_later_turn_;
+};
+
+TEST_P(RecordExtents, ANewOneIsRegisteredInALaterTurnThanThatWhichTookIt) {
+  size_t seen = extents();
+  bool over = false;
+  const auto look = [&]() -> Task<void> {
+    while (!over) {
+      seen = extents();
+      co_await executor_.yield();
+    }
+  };
+  WatchedRegistrations watched(kFrameBytes, [&] { return seen == extents(); });
+  {
+    const fabric::ScopedFaultInjector injector(watched);
+    executor_.spawn(look());
+    for (int i = 0; extents() < 4; ++i) {
+      ASSERT_TRUE(run(client_->put(table_, key_of(i), value_of(i))));
+    }
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(run(client_->list_tables()));
+    over = true;
+    let_time_pass(1'000'000);
+  }
+  EXPECT_EQ(watched.later, std::vector<bool>(3, true));
 }
 
 TEST_P(RecordExtents, EmptyOnesGoBackToThePool) {
