@@ -1,5 +1,5 @@
 // How long a start of a store takes: after an orderly stop, with and without its checkpoint, and
-// after a crash; and how long the first look-ups take then.
+// after a crash; and how long the first look-ups take then, beside later ones.
 //
 // Makes a pool at --pool, fills it, and starts on it several times in this process. A start that
 // reads all records is the same after a crash and after a stop without a checkpoint.
@@ -34,6 +34,8 @@ struct Options {
   size_t threads = 0;
   unsigned turns = 3;
   bool ordered = false;
+  bool no_domain = false;
+  bool keep = false;
 };
 
 double now_ms() {
@@ -68,12 +70,13 @@ struct Started {
   double store_cpu_ms = 0;
 };
 
-persist::PoolOpenOptions pool_options() {
-  persist::PoolOpenOptions options;
-  options.assume_domain = persist::Domain::kMemoryController;
-  options.sparse = true;
-  options.accept = check_startable;  // as open_pool()
-  return options;
+persist::PoolOpenOptions pool_options(const Options& options) {
+  persist::PoolOpenOptions open;
+  open.assume_domain =
+      options.no_domain ? persist::Domain::kNone : persist::Domain::kMemoryController;
+  open.sparse = true;
+  open.accept = check_startable;  // as open_pool()
+  return open;
 }
 
 Started start(const Options& options) {
@@ -81,7 +84,7 @@ Started start(const Options& options) {
   tools::RecoveryThreads threads(options.threads);
   const double begin = now_ms();
   const double begin_cpu = cpu_ms();
-  started.pool = must(persist::Pool::open(options.pool, pool_options()));
+  started.pool = must(persist::Pool::open(options.pool, pool_options(options)));
   const double opened = now_ms();
   const double opened_cpu = cpu_ms();
   started.store = must(internal::Store::open(*started.pool, {.workers = &threads}));
@@ -111,12 +114,12 @@ void fill(const Options& options, internal::Store& store) {
   }
 }
 
-// Microseconds of the 99th percentile of the first 1,000 look-ups, of keys all over the table.
-double first_reads(const Options& options, const internal::Store& store) {
+// Microseconds of the 99th percentile of so many look-ups, of keys all over the table.
+double reads_p99(const Options& options, const internal::Store& store, Random& random,
+                 size_t count) {
   const TableId table = *store.catalog().find("t");
-  Random random(7);
   std::vector<double> took;
-  for (int i = 0; i < 1000; ++i) {
+  for (size_t i = 0; i < count; ++i) {
     const std::string key = key_of(random.below(options.records));
     const double begin = now_ms();
     const auto found = store.read(table, key);
@@ -124,34 +127,41 @@ double first_reads(const Options& options, const internal::Store& store) {
     PMSTORE_CHECK(found && found->value.size() == options.value_bytes, "each key is there");
   }
   std::sort(took.begin(), took.end());
-  return took[989];
+  return took[count * 99 / 100 - 1];
 }
 
 void report(const char* name, const Options& options, const Started& started) {
   const RecoveryReport& recovery = started.store->recovery();
+  constexpr size_t kFirst = 1000;
+  constexpr size_t kUntilSteady = 300'000;
+  Random random(7);
+  const double first = reads_p99(options, *started.store, random, kFirst);
+  reads_p99(options, *started.store, random, kUntilSteady);
+  const double steady = reads_p99(options, *started.store, random, kFirst);
   fmt::print(
       "{:<8} pool {:7.1f} ms ({:.1f} of CPU)  store {:7.1f} ms ({:.1f} of CPU)  records {}  "
-      "checkpoint {}  first reads p99 {:.1f} us\n",
+      "checkpoint {}  p99 of the first 1,000 look-ups {:.1f} us, of later ones {:.1f} us\n",
       name, started.pool_ms, started.pool_cpu_ms, started.store_ms, started.store_cpu_ms,
-      recovery.live_records, recovery.from_checkpoint ? "used" : "not used",
-      first_reads(options, *started.store));
+      recovery.live_records, recovery.from_checkpoint ? "used" : "not used", first, steady);
   std::fflush(stdout);
 }
 
-int run(const Options& options) {
+void make(const Options& options) {
   std::filesystem::remove(options.pool);
-  {
-    FormatOptions format;
-    format.log_bytes = 0;
-    const auto pool = must(
-        persist::Pool::create(options.pool, options.bytes, pool_options(), false,
-                              [&](persist::Pool& made) { return format_store(made, format); }));
-    const auto store = must(internal::Store::open(*pool));
-    fill(options, *store);
-    const double begin = now_ms();
-    PMSTORE_CHECK(store->close().has_value(), "the pool can be written");
-    fmt::print("stop       {:.1f} ms  {}\n", now_ms() - begin, store->no_checkpoint());
-  }
+  FormatOptions format;
+  format.log_bytes = 0;
+  const auto pool =
+      must(persist::Pool::create(options.pool, options.bytes, pool_options(options), false,
+                                 [&](persist::Pool& made) { return format_store(made, format); }));
+  const auto store = must(internal::Store::open(*pool));
+  fill(options, *store);
+  const double begin = now_ms();
+  PMSTORE_CHECK(store->close().has_value(), "the pool can be written");
+  fmt::print("stop       {:.1f} ms  {}\n", now_ms() - begin, store->no_checkpoint());
+}
+
+int run(const Options& options) {
+  if (!options.keep || !std::filesystem::exists(options.pool)) make(options);
   for (unsigned turn = 0; turn < options.turns; ++turn) {
     {
       const Started orderly = start(options);
@@ -161,7 +171,7 @@ int run(const Options& options) {
     report("crash", options, crashed);
     PMSTORE_CHECK(crashed.store->close().has_value(), "the pool can be written");
   }
-  std::filesystem::remove(options.pool);
+  if (!options.keep) std::filesystem::remove(options.pool);
   return 0;
 }
 
@@ -177,6 +187,9 @@ int main(int argc, char** argv) {
   app.add_option("--threads", options.threads, "that read; 0: one for each core");
   app.add_option("--turns", options.turns, "of starts");
   app.add_flag("--ordered", options.ordered, "in an ordered table");
+  app.add_flag("--no-domain", options.no_domain, "domain none; else adr is assumed");
+  app.add_flag("--keep", options.keep,
+               "the pool stays; one that is there, with as many records, is used as it is");
   CLI11_PARSE(app, argc, argv);
   return run(options);
 }
