@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 
+#include "persist/file_reads.h"
 #include "persist/internal/catalog.h"
 #include "persist/internal/freed_blocks.h"
 #include "persist/internal/owned_pool_file.h"
@@ -26,7 +27,7 @@
 
 namespace pmstore::persist::internal {
 
-class PmemobjPool final : public Pool, public SparseBlocks, public ResidentPages {
+class PmemobjPool final : public Pool, public SparseBlocks, public ResidentPages, public FileReads {
  public:
   ~PmemobjPool() override;
   // Takes a pool that check_pmemobj() accepts and that libpmemobj has nothing to repair in; with
@@ -52,9 +53,13 @@ class PmemobjPool final : public Pool, public SparseBlocks, public ResidentPages
   std::optional<uint64_t> next_data(uint64_t offset) const override {
     return next_data_in(file_.descriptor(), file_.facts().medium, offset);
   }
+  Status read(uint64_t offset, std::span<std::byte> to) const override {
+    return read_bytes(file_.descriptor(), info_.path, offset, to);
+  }
 
  private:
   bool gives_back() const override { return freed_.can_release(); }
+  bool is_file() const override { return file_.facts().medium != Medium::kDeviceDax; }
   Status start(const std::string& path, const std::string& file, bool format,
                const PoolOpenOptions& options);
   Status note_open(const ShutdownState& open);

@@ -52,6 +52,18 @@ std::optional<uint64_t> next_data_in(int fd, Medium medium, uint64_t offset) {
   return offset;
 }
 
+Status read_bytes(int fd, const std::string& path, uint64_t offset, std::span<std::byte> to) {
+  while (!to.empty()) {
+    const ssize_t got = pread(fd, to.data(), to.size(), static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got == 0) errno = EIO;  // whoever shortens a pool in use takes its bytes away
+    if (got <= 0) return system_error(path, "read it");
+    offset += static_cast<uint64_t>(got);
+    to = to.subspan(static_cast<size_t>(got));
+  }
+  return {};
+}
+
 Error busy(std::string_view name) {
   return make_error(
       ErrorCode::kBusy,

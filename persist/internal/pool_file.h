@@ -38,6 +38,9 @@ Error system_error(std::string_view name, std::string_view what);
 
 using base::FileDescriptor;
 
+// Io: the file ends before all of `to` is read, or the system has an error.
+Status read_bytes(int fd, const std::string& path, uint64_t offset, std::span<std::byte> to);
+
 class PoolFile {
  public:
   // Io (does not exist, no permission), Busy, BadPool (empty, or not a file or DAX device).

@@ -8,13 +8,14 @@
 #include <optional>
 #include <string>
 
+#include "persist/file_reads.h"
 #include "persist/internal/pmemobj_pool.h"
 #include "persist/internal/pool_file.h"
 #include "persist/pool.h"
 
 namespace pmstore::persist::internal {
 
-class PoolView final : public Pool {
+class PoolView final : public Pool, public FileReads {
  public:
   // Of what examine() has found in `file`. Io: detect_domain().
   static Result<std::unique_ptr<PoolView>> of(const PoolFile& file, Examined examined,
@@ -31,8 +32,12 @@ class PoolView final : public Pool {
   uint64_t largest_free_extent() override { return info_.free_bytes; }
   std::optional<uint64_t> next_data(uint64_t offset) const override;
   uint64_t least_extent() const override { return kLeastExtent; }
+  Status read(uint64_t offset, std::span<std::byte> to) const override {
+    return read_bytes(descriptor_, info_.path, offset, to);
+  }
 
  private:
+  bool is_file() const override { return medium_ != Medium::kDeviceDax; }
   PoolView(const PoolFile& file, std::span<std::byte> mapping, uint64_t root_offset, PoolInfo info);
 
   std::optional<PoolFile> file_;  // goes last

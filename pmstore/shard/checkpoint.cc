@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/size_text.h"
+#include "pmstore/shard/saved_versions.h"
 
 namespace pmstore::internal {
 
@@ -17,6 +18,9 @@ namespace {
 
 // A section has so many slabs.
 constexpr size_t kSlabsPerPart = 64;
+// A task loads so many sections: the slabs whose lock words share pages, if they lie side by side.
+constexpr size_t kPartsPerTask = SavedVersions::kMost / kSlabsPerPart;
+static_assert(kPartsPerTask * kSlabsPerPart == SavedVersions::kMost);
 
 // Behind it: a bit for each slot that is free, and the versions, each less `least_version` and in
 // `version_bytes` bytes.
@@ -39,38 +43,16 @@ uint8_t bytes_for(uint64_t number) {
   return bytes;
 }
 
-// Of each slot of the slab, `least` more than what the section has in `version_bytes` bytes.
-bool load_versions(RecordStore& records, CheckpointReader::Section& section,
-                   const SlabArena::Slab& slab, uint64_t least, uint8_t version_bytes) {
-  const uint32_t slots = slots_per_slab(slab.size_class);
-  // Each is read as a whole word, the last one too.
-  std::array<std::byte, (slots_per_slab(0) + 1) * sizeof(uint64_t)> packed;
-  if (!section.read(packed.data(), size_t{slots} * version_bytes)) return false;
-  std::memset(packed.data() + size_t{slots} * version_bytes, 0, sizeof(uint64_t));
-  const uint64_t mask = version_bytes == 0 ? 0 : UINT64_MAX >> (64 - 8 * version_bytes);
-  for (uint32_t i = 0; i < slots; ++i) {
-    uint64_t above;
-    std::memcpy(&above, packed.data() + size_t{i} * version_bytes, sizeof(above));
-    const uint64_t version = least + (above & mask);
-    if (version > LockWord::kVersionMask) return false;
-    // A word of zero needs no page.
-    if (version == 0) continue;
-    records.words().store(records.arena().slot_of(slab, i), LockWord::unlocked(version));
-  }
-  return true;
-}
-
 Error damaged(const char* what) { return make_error(ErrorCode::kDamaged, what); }
 
 }  // namespace
 
 Checkpoint::Checkpoint(RecordStore& records) : records_(records) {
-  records_.arena().for_each_slab([&](const SlabArena::Slab& slab) { slabs_.push_back(slab); });
-  const auto first_slot = [&](const SlabArena::Slab& slab) {
-    return raw(records_.arena().slot_of(slab, 0));
-  };
-  std::sort(slabs_.begin(), slabs_.end(),
-            [&](const auto& a, const auto& b) { return first_slot(a) < first_slot(b); });
+  records_.arena().for_each_slab([&](const SlabArena::Slab& slab) {
+    PMSTORE_CHECK(slabs_.empty() || slabs_.back().first_chunk < slab.first_chunk,
+                  "slabs are visited in the order of their slots");
+    slabs_.push_back(slab);
+  });
 }
 
 Checkpoint::Found Checkpoint::find(persist::Pool& pool, const CatalogHeader& catalog) {
@@ -82,7 +64,7 @@ Checkpoint::Found Checkpoint::find(persist::Pool& pool, const CatalogHeader& cat
       found.why_not = "the pool was not closed in order since";
       continue;
     }
-    auto reader = CheckpointReader::open(pool.memory(), extent, catalog);
+    auto reader = CheckpointReader::open(pool, extent, catalog);
     if (reader) {
       found.reader.emplace(std::move(*reader));
     } else {
@@ -201,7 +183,7 @@ Status Checkpoint::save_slab(CheckpointWriter& writer, const SlabArena::Slab& sl
 // ---- loading ----
 
 Status Checkpoint::load(const CheckpointReader& reader, RecordStore& records,
-                        base::Workers& workers) {
+                        base::Workers& workers, CheckpointLoad::Task beside) {
   PMSTORE_CHECK(records.given_up().empty() && records.index().size() == 0,
                 "a checkpoint is loaded into empty parts");
   Checkpoint checkpoint(records);
@@ -216,8 +198,10 @@ Status Checkpoint::load(const CheckpointReader& reader, RecordStore& records,
     return damaged("its content is damaged");
   }
   CheckpointLoad load(reader);
-  PMSTORE_TRY_STATUS(checkpoint.add_slabs(load));
+  load.add(std::move(beside));
+  // Its tasks are the longer ones: they begin first, so that all workers end at the same time.
   PMSTORE_TRY_STATUS(records.index().load(load));
+  PMSTORE_TRY_STATUS(checkpoint.add_slabs(load));
   if (!load.run(workers)) return damaged("its content is damaged");
   for (const uint64_t slot : given_up) {
     if (!records.arena().slab_at(SlotOffset{slot})) return damaged("it is of other slabs");
@@ -234,13 +218,11 @@ Status Checkpoint::load(const CheckpointReader& reader, RecordStore& records,
 Status Checkpoint::add_slabs(CheckpointLoad& load) {
   const size_t parts = (slabs_.size() + kSlabsPerPart - 1) / kSlabsPerPart;
   if (load.reader().parts("slabs") != parts) return damaged("it is of other slabs");
-  auto free = std::make_shared<std::vector<std::vector<SlotOffset>>>(parts);
-  for (uint32_t i = 0; i < parts; ++i) {
+  const size_t tasks = (parts + kPartsPerTask - 1) / kPartsPerTask;
+  auto free = std::make_shared<std::vector<std::vector<SlotOffset>>>(tasks);
+  for (uint32_t i = 0; i < tasks; ++i) {
     load.add([this, &load, free, i] {
-      const auto slabs = std::span<const SlabArena::Slab>(slabs_).subspan(i * kSlabsPerPart);
-      auto section = load.reader().section("slabs", i);
-      return section && load_slabs(std::move(*section),
-                                   slabs.first(std::min(kSlabsPerPart, slabs.size())), (*free)[i]);
+      return load_slabs(load.reader(), i * kPartsPerTask, (*free)[i]);
     });
   }
   load.add_step([this, free] {
@@ -252,16 +234,26 @@ Status Checkpoint::add_slabs(CheckpointLoad& load) {
   return {};
 }
 
-bool Checkpoint::load_slabs(CheckpointReader::Section section,
-                            std::span<const SlabArena::Slab> slabs, std::vector<SlotOffset>& free) {
-  const bool all = std::all_of(slabs.begin(), slabs.end(), [&](const SlabArena::Slab& slab) {
-    return load_slab(section, slab, free);
-  });
-  return all && section.ended_well();
+// Of the sections from `part` on, as many as a task has.
+bool Checkpoint::load_slabs(const CheckpointReader& reader, uint32_t part,
+                            std::vector<SlotOffset>& free) {
+  SavedVersions versions(records_);
+  const size_t first = part * kSlabsPerPart;
+  const size_t behind = std::min(first + kPartsPerTask * kSlabsPerPart, slabs_.size());
+  std::optional<CheckpointReader::Section> section;
+  for (size_t i = first; i < behind; ++i) {
+    if (i % kSlabsPerPart == 0) {
+      if (section && !section->ended_well()) return false;
+      section = reader.section("slabs", static_cast<uint32_t>(i / kSlabsPerPart));
+    }
+    if (!section || (!versions.has_room_for(slabs_[i]) && !versions.store())) return false;
+    if (!load_slab(*section, slabs_[i], free, versions)) return false;
+  }
+  return section && section->ended_well() && versions.store();
 }
 
 bool Checkpoint::load_slab(CheckpointReader::Section& section, const SlabArena::Slab& slab,
-                           std::vector<SlotOffset>& free) {
+                           std::vector<SlotOffset>& free, SavedVersions& versions) {
   const SlabArena& arena = records_.arena();
   const uint32_t slots = slots_per_slab(slab.size_class);
   SavedSlab saved;
@@ -281,7 +273,7 @@ bool Checkpoint::load_slab(CheckpointReader::Section& section, const SlabArena::
       left &= ~(1u << bit);
     }
   }
-  return load_versions(records_, section, slab, saved.least_version, saved.version_bytes);
+  return versions.add(section, slab, saved.least_version, saved.version_bytes);
 }
 
 Status Checkpoint::free_all(persist::Pool& pool, persist::Persisted /*not_clean*/) {

@@ -25,6 +25,8 @@
 
 namespace pmstore::internal {
 
+class SavedVersions;
+
 class Checkpoint {
  public:
   // What a start finds.
@@ -41,9 +43,12 @@ class Checkpoint {
   // way of which only a start that reads all slots can make an end. Io.
   static Status write(RecordStore& records, persist::Persisted in_place);
 
-  // Into the empty parts of `records`, in which every slot counts as used. Damaged: the parts are
-  // half loaded, and must be discarded.
-  static Status load(const CheckpointReader& reader, RecordStore& records, base::Workers& workers);
+  // Into the empty parts of `records`, in which every slot counts as used. `beside` is run once, by
+  // one of the workers, while others load: it uses no lock word and no index, and changes no slab.
+  // Damaged: the checkpoint is, or `beside` gave false; then the parts are half loaded, and must be
+  // discarded.
+  static Status load(const CheckpointReader& reader, RecordStore& records, base::Workers& workers,
+                     CheckpointLoad::Task beside);
 
   // Frees the extents of all checkpoints. `not_clean` proves that the catalog counts none of them
   // any more. Durable on return. Io.
@@ -64,10 +69,9 @@ class Checkpoint {
   Status save_slab(CheckpointWriter& writer, const SlabArena::Slab& slab,
                    std::span<const SlotOffset> free) const;
   Status add_slabs(CheckpointLoad& load);
-  bool load_slabs(CheckpointReader::Section section, std::span<const SlabArena::Slab> slabs,
-                  std::vector<SlotOffset>& free);
+  bool load_slabs(const CheckpointReader& reader, uint32_t part, std::vector<SlotOffset>& free);
   bool load_slab(CheckpointReader::Section& section, const SlabArena::Slab& slab,
-                 std::vector<SlotOffset>& free);
+                 std::vector<SlotOffset>& free, SavedVersions& versions);
 
   RecordStore& records_;
   std::vector<SlabArena::Slab> slabs_;

@@ -1,6 +1,6 @@
 // CheckpointLoad: how the parts of a store take over what a checkpoint has of them.
 //
-// Each part adds tasks, which read a section each, and steps that follow when all tasks have ended.
+// Each part adds tasks, which read sections, and steps that follow when all tasks have ended.
 // Tasks run at the same time in several threads, so two of them never store to the same place;
 // steps run in the caller's thread, in the order in which they were added.
 // What failed leaves the parts half loaded: their owner discards them.

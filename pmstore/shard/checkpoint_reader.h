@@ -2,8 +2,9 @@
 // it whose checksum it has not compared.
 //
 // What a section gives was copied to DRAM first and its checksum taken of the copy: so what was
-// verified is what is used. Sections are independent of each other, so several threads may read
-// one each. Lifetimes: the memory is borrowed. Threads: section() from any.
+// verified is what is used. A pool in a file is read without its mapping: that would cost more than
+// the copies. Sections are independent of each other, so several threads may read one each.
+// Lifetimes: the pool is borrowed. Threads: section() from any.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "persist/memory.h"
+#include "persist/file_reads.h"
 #include "persist/pool.h"
 #include "pmstore/layout/catalog_layout.h"
 #include "pmstore/layout/checkpoint_layout.h"
@@ -25,9 +26,22 @@ namespace pmstore::internal {
 class CheckpointReader {
  public:
   // Of the checkpoint in `extent`. NotFound: it is whole, and not of this state of the catalog.
-  // Damaged: header or directory are not whole.
-  static Result<CheckpointReader> open(const persist::Memory& memory, const persist::Extent& extent,
+  // Damaged: header or directory are not whole, or the medium has an error there.
+  static Result<CheckpointReader> open(persist::Pool& pool, const persist::Extent& extent,
                                        const CatalogHeader& catalog);
+
+  // The bytes of the checkpoint, at offsets in its extent.
+  class Content {
+   public:
+    Content(persist::Pool& pool, const persist::Extent& extent);
+    // False: they are not in the extent, or the medium has an error there.
+    bool copy(uint64_t offset, std::span<std::byte> to) const;
+
+   private:
+    const persist::FileReads* file_;  // nullptr: it is mapped only
+    uint64_t extent_offset_;
+    std::span<const std::byte> mapped_;
+  };
 
   // Reads one section from its begin to its end. A read that fails, because a block is damaged or
   // the section ends before, makes all later ones fail.
@@ -54,12 +68,12 @@ class CheckpointReader {
 
    private:
     friend class CheckpointReader;
-    Section(std::span<const std::byte> content, std::span<const uint64_t> sums, uint64_t generation,
-            uint64_t offset);
+    Section(const Content& content, const CheckpointSection& section,
+            std::span<const uint64_t> sums, uint64_t generation);
     bool read_over_blocks(std::byte* to, size_t bytes);
     bool next_block();
 
-    std::span<const std::byte> content_;
+    Content content_;
     std::span<const uint64_t> sums_;
     uint64_t generation_;
     uint64_t offset_;  // in the extent, of the next block
@@ -78,15 +92,16 @@ class CheckpointReader {
   uint64_t bytes() const { return header_.bytes; }
 
  private:
-  CheckpointReader(std::span<const std::byte> content, const CheckpointHeader& header)
+  CheckpointReader(const Content& content, const CheckpointHeader& header)
       : content_(content), header_(header) {}
   Status read_directory();
-  bool is_named(const CheckpointSection& section, std::string_view name) const;
+  void sort_sections();
   Section section_at(size_t index) const;
 
-  std::span<const std::byte> content_;  // the checkpoint's part of the extent
+  Content content_;
   CheckpointHeader header_;
   std::vector<CheckpointSection> sections_;
+  std::vector<uint32_t> by_name_;   // of sections_, by name, then by part
   std::vector<size_t> first_sums_;  // of each section, in sums_
   std::vector<uint64_t> sums_;
 };

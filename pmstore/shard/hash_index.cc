@@ -387,6 +387,9 @@ Status HashIndex::load(CheckpointLoad& load) {
   }
   load.add_step([this, parts, saved] {
     count_ = end_ = saved.buckets;
+    size_t lists = 0;
+    for (const LoadedPart& part : *parts) lists += part.overflow.size();
+    overflow_.expect(lists);
     for (LoadedPart& part : *parts) {
       size_ += part.entries;
       late_.insert(late_.end(), part.late.begin(), part.late.end());

@@ -37,6 +37,10 @@ class OverflowLists {
   List* find(uint64_t bucket) {
     return const_cast<List*>(static_cast<const OverflowLists*>(this)->find(bucket));
   }
+  // There will be so many lists more: the tables enlarge themselves once.
+  void expect(size_t lists) {
+    for (Table& table : tables_) table.reserve(table.size() + lists / kTables + 1);
+  }
   // The bucket's list, for a further entry.
   List& of(uint64_t bucket) { return tables_[bucket % kTables][bucket]; }
   // Of a bucket without one.

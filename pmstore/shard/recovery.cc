@@ -249,13 +249,22 @@ Status Recovery::rebuild_index(const std::function<void(uint64_t, uint64_t)>& pr
   return {};
 }
 
-Status Recovery::restore(const CheckpointReader& checkpoint) {
-  PMSTORE_CHECK(rings_replayed_, "what they hold must be in the slots, as the checkpoint has it");
-  // The pool was closed in order: there was nothing to do, or the checkpoint is of something else.
+Status Recovery::restore(const CheckpointReader& checkpoint,
+                         const std::function<Status()>& replay) {
+  Status replayed;
+  const auto beside = [&] {
+    replayed = replay();
+    // The pool was closed in order: there was nothing to do, or the checkpoint is of something
+    // else.
+    return replayed && report_.records_applied == 0 && held_.empty();
+  };
+  const Status loaded = Checkpoint::load(checkpoint, records_, workers_, beside);
+  PMSTORE_TRY_STATUS(replayed);
   if (report_.records_applied > 0 || !held_.empty()) {
     return make_error(ErrorCode::kDamaged, "the pool holds changes that it does not have");
   }
-  PMSTORE_TRY_STATUS(Checkpoint::load(checkpoint, records_, workers_));
+  PMSTORE_TRY_STATUS(loaded);
+  PMSTORE_CHECK(rings_replayed_, "what they hold must be in the slots, as the checkpoint has it");
   report_.live_records = records_.index().size();
   report_.damaged_records = records_.given_up().size();
   report_.from_checkpoint = true;

@@ -42,9 +42,11 @@ class Recovery {
   // Requires replay_rings() and replay_log(). BadPool when a table was lost;
   // Full when an ordered table's index gets no memory. Tells `progress` slots read and slots.
   Status rebuild_index(const std::function<void(uint64_t, uint64_t)>& progress);
-  // The same from a checkpoint, without reading a slot. Damaged: the checkpoint is not whole, or
-  // not of what the pool holds; then index and lock words must be discarded.
-  Status restore(const CheckpointReader& checkpoint);
+  // The same from a checkpoint, without reading a slot. `replay` calls replay_rings() and
+  // replay_log(); that needs nothing of what is loaded meanwhile. Its errors. Damaged: the
+  // checkpoint is not whole, or not of what the pool holds. After an error index and lock words
+  // must be discarded.
+  Status restore(const CheckpointReader& checkpoint, const std::function<Status()>& replay);
 
   const RecoveryReport& report() const { return report_; }
 

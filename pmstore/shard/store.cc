@@ -64,20 +64,26 @@ Result<bool> Store::recover(const RecoveryOptions& options, const CheckpointRead
   }
   base::OneWorker here;
   Recovery recovery(records_, options.workers != nullptr ? *options.workers : here);
-  PMSTORE_TRY_STATUS(recovery.replay_rings(rings_));
-  PMSTORE_TRY(log::Ring log, recovery.replay_log());
+  std::optional<log::Ring> log;
+  const auto replay = [&]() -> Status {
+    PMSTORE_TRY_STATUS(recovery.replay_rings(rings_));
+    PMSTORE_TRY(log, recovery.replay_log());
+    return {};
+  };
   if (checkpoint != nullptr) {
-    const Status restored = recovery.restore(*checkpoint);
+    const Status restored = recovery.restore(*checkpoint, replay);
+    if (!restored && restored.code() != ErrorCode::kDamaged) return restored.error();
     recovery_ = recovery.report();
     if (!restored) {
       recovery_.checkpoint_refused = restored.error().message;
       return false;
     }
   } else {
+    PMSTORE_TRY_STATUS(replay());
     PMSTORE_TRY_STATUS(recovery.rebuild_index(options.progress));
     recovery_ = recovery.report();
   }
-  PMSTORE_TRY_STATUS(begin(std::move(log)));
+  PMSTORE_TRY_STATUS(begin(*std::move(log)));
   return true;
 }
 
