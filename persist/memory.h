@@ -8,7 +8,7 @@
 //   eADR:  flush = nothing, drain = sfence
 //   none:  flush = remember the pages, drain = one msync for each area of the memory
 // Threads: store() and flush() from any thread on disjoint ranges; with Domain::kNone
-// flush()/drain() from one thread only (it keeps the list of pages). Lifetime: the mapping is
+// flush()/drain() from one thread at a time (it keeps the list of pages). Lifetime: the mapping is
 // borrowed. Every store is visible to other threads in program order, the non-temporal ones too (a
 // fence follows them, but for parts: end_parts() or drain() is theirs), so publishing after write()
 // needs no drain(). docs/persist.md has the costs.

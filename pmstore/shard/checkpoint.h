@@ -45,6 +45,7 @@ class Checkpoint {
 
   // Into the empty parts of `records`, in which every slot counts as used. `beside` is run once, by
   // one of the workers, while others load: it uses no lock word and no index, and changes no slab.
+  // What loads stores to no persistent memory, so `beside` alone flushes and drains.
   // Damaged: the checkpoint is, or `beside` gave false; then the parts are half loaded, and must be
   // discarded.
   static Status load(const CheckpointReader& reader, RecordStore& records, base::Workers& workers,
