@@ -43,7 +43,7 @@ class Checkpoint {
   // way of which only a start that reads all slots can make an end. Io.
   static Status write(RecordStore& records, persist::Persisted in_place);
 
-  // Into the empty parts of `records`, in which every slot counts as used. `beside` is run once, by
+  // Into the empty parts of `records`, in which every slot counts as used. `beside` is run, by
   // one of the workers, while others load: it uses no lock word and no index, and changes no slab.
   // What loads stores to no persistent memory, so `beside` alone flushes and drains.
   // Damaged: the checkpoint is, or `beside` gave false; then the parts are half loaded, and must be
