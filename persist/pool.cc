@@ -174,6 +174,15 @@ std::string_view extent_name(ExtentKind kind) {
   return "unknown";
 }
 
+uint64_t Pool::room_for(ExtentKind kind, uint64_t kept_for_rings) {
+  if (!space_rules_.has_reserves()) {
+    const uint64_t largest = largest_free_extent();
+    return largest - std::min(largest, kept_for_rings);
+  }
+  const std::vector<uint64_t> free = free_extents();
+  return space_rules_.room(kind, {info().extents, free, least_extent()}, kept_for_rings);
+}
+
 Result<std::unique_ptr<Pool>> Pool::create(const std::string& path, uint64_t bytes,
                                            const PoolOpenOptions& options, bool force,
                                            const Fill& fill) {

@@ -25,8 +25,10 @@
 
 #include "base/result.h"
 #include "persist/domain.h"
+#include "persist/extent.h"
 #include "persist/memory.h"
 #include "persist/padding.h"
+#include "persist/space_rules.h"
 
 namespace pmstore::persist {
 
@@ -35,29 +37,6 @@ class Pool;
 inline constexpr size_t kRootBytes = 64 * 1024;  // the owner's catalog
 inline constexpr size_t kMaxExtents = 64;
 inline constexpr size_t kMinPoolBytes = 16u << 20;
-
-// What an extent is for; the numbers are persistent. 0 marks an unused entry.
-enum class ExtentKind : uint32_t {
-  kUnused = 0,
-  kRecords = 1,
-  kRings = 2,  // of clients; in pools of earlier releases the shard log lies behind them
-  kLog = 3,
-  kFileData = 4,
-  kShardLog = 5,
-  kCheckpoint = 6,
-};
-
-std::string_view extent_name(ExtentKind kind);
-
-struct Extent {
-  ExtentKind kind;
-  uint64_t offset;  // in Pool::memory(); aligned to 256
-  uint64_t bytes;   // a multiple of 256
-  // Its entry in the extent table, and how many extents that entry has had before. No two extents
-  // that a pool ever has agree in both, also where they lie at the same offset.
-  uint32_t entry = 0;
-  uint32_t generation = 0;
-};
 
 struct PoolOpenOptions {
   // Treat the memory as this domain instead of the one detected; for benchmarks, and printed by
@@ -134,7 +113,8 @@ class Pool {
   // kRootBytes, 256-aligned, zero in a new pool.
   virtual std::span<std::byte> root() = 0;
   // Zeroed and durable, in the extent table, on return. Full when there is no room (says how much
-  // there is); the extent's entry and its memory appear together or not at all.
+  // there is), or when the room is reserved for other kinds (says for which); the extent's entry
+  // and its memory appear together or not at all.
   Result<Extent> allocate_extent(ExtentKind kind, uint64_t bytes) {
     return allocate_filled(kind, bytes, {});
   }
@@ -153,14 +133,31 @@ class Pool {
   // system did not take them; the next call tries again. Where that is never called, blocks stay
   // until the space is an extent's again.
   virtual Result<bool> release_blocks(uint64_t /*most_bytes*/) { return false; }
-  // The largest extent that can still be allocated.
+  // The largest extent that can still be allocated, whatever is reserved.
   virtual uint64_t largest_free_extent() = 0;
+  // For each piece of free space, the largest extent that it has room for, if any. Of a view: one,
+  // the largest.
+  virtual std::vector<uint64_t> free_extents() = 0;
+  // From here on allocate_filled() goes by these reserves. Without a call there are none. What the
+  // pool keeps durably: pmstore/space_rules.h.
+  void set_space_rules(const SpaceRules& rules) { space_rules_ = rules; }
+  const SpaceRules& space_rules() const { return space_rules_; }
+  // The largest extent of that kind that can still be allocated beside the reserves of other kinds,
+  // and beside `kept_for_rings`, if that is more than what rings have reserved.
+  uint64_t room_for(ExtentKind kind, uint64_t kept_for_rings = 0);
+  // What other kinds have reserved and do not use, in words; empty: nothing.
+  std::string reserved_for_others(ExtentKind kind) const {
+    return space_rules_.reserved_for_others(kind, info().extents);
+  }
   // The first place at or behind `offset` that may not be zero, as far as it is known without
   // reading the memory: a file has holes where nothing was ever stored, and a page that is read is
   // one that takes memory. nullopt: all of the rest is zero.
   virtual std::optional<uint64_t> next_data(uint64_t offset) const = 0;
   // An extent up to this size takes as much of the pool as one of this size.
   virtual uint64_t least_extent() const = 0;
+
+ private:
+  SpaceRules space_rules_;
 };
 
 }  // namespace pmstore::persist

@@ -1,5 +1,5 @@
-// The pool in a plain region: the layout at offset 0, extents behind it, each in the first gap that
-// has room for it.
+// The pool in a plain region: the layout at offset 0, extents behind it, each in the smallest gap
+// that has room for it, the first of these.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -51,6 +51,7 @@ class RegionPool final : public Pool {
 
   Result<Extent> allocate_filled(ExtentKind kind, uint64_t bytes, const ExtentFill& fill) override {
     PMSTORE_TRY(const uint64_t size, internal::check_extent_request(catalog_, kind, bytes, kName));
+    PMSTORE_TRY_STATUS(internal::check_reserves(*this, kind, size));
     const auto place = catalog_.free_entry();
     PMSTORE_CHECK(place.has_value(), "the request was checked");
     const auto offset = find_gap(size);
@@ -86,6 +87,11 @@ class RegionPool final : public Pool {
     uint64_t largest = 0;
     for_each_gap([&](uint64_t from, uint64_t to) { largest = std::max(largest, to - from); });
     return largest;
+  }
+  std::vector<uint64_t> free_extents() override {
+    std::vector<uint64_t> all;
+    for_each_gap([&](uint64_t from, uint64_t to) { all.push_back(to - from); });
+    return all;
   }
   uint64_t least_extent() const override { return kXpLineBytes; }
   std::optional<uint64_t> next_data(uint64_t offset) const override { return offset; }
@@ -136,11 +142,14 @@ class RegionPool final : public Pool {
     if (end > from) visit(from, end);
   }
   std::optional<uint64_t> find_gap(uint64_t bytes) const {
-    std::optional<uint64_t> first;
+    std::optional<uint64_t> best;
+    uint64_t best_bytes = UINT64_MAX;
     for_each_gap([&](uint64_t from, uint64_t to) {
-      if (!first && to - from >= bytes) first = from;
+      if (to - from < bytes || to - from >= best_bytes) return;
+      best = from;
+      best_bytes = to - from;
     });
-    return first;
+    return best;
   }
   void refresh_info() {
     for (const Extent& extent : catalog_.extents) memory_.begin_area(extent.offset);

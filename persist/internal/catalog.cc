@@ -243,6 +243,18 @@ Error nothing_is_freed(std::string_view name) {
                                 name));
 }
 
+Status check_reserves(Pool& pool, ExtentKind kind, uint64_t bytes) {
+  const SpaceRules& rules = pool.space_rules();
+  if (!rules.has_reserves() || bytes > pool.largest_free_extent()) return {};
+  if (std::max(bytes, pool.least_extent()) <= pool.room_for(kind)) return {};
+  return make_error(
+      ErrorCode::kFull,
+      fmt::format("{}: no room for an extent of {} for {}: of the free space is reserved {}: free "
+                  "other space, or lower a reserve (pmstore pool limit)",
+                  pool.info().path, base::size_text(bytes), extent_name(kind),
+                  pool.reserved_for_others(kind)));
+}
+
 Error no_room(std::string_view name, uint64_t wanted_bytes, uint64_t largest_bytes) {
   return make_error(
       ErrorCode::kFull,

@@ -67,6 +67,9 @@ Result<uint64_t> check_extent_request(const Catalog& catalog, ExtentKind kind, u
 // again.
 Error nothing_is_freed(std::string_view name);
 
+// Full: the pool's reserves do not leave so much to that kind.
+Status check_reserves(Pool& pool, ExtentKind kind, uint64_t bytes);
+
 // The one wording of "there is no room".
 Error no_room(std::string_view name, uint64_t wanted_bytes, uint64_t largest_bytes);
 

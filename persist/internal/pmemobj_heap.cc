@@ -34,6 +34,16 @@ uint64_t PmemobjHeap::largest_extent() const {
   return largest_extent_in(largest_free_object(memory_.mapping(), facts_));
 }
 
+std::vector<uint64_t> PmemobjHeap::free_extents() const {
+  std::vector<uint64_t> all;
+  for (const ChunkGroup& group : groups()) {
+    if (!is_free(group)) continue;
+    const uint64_t bytes = largest_extent_in(group.end - group.begin - kObjectHeaderBytes);
+    if (bytes > 0) all.push_back(bytes);
+  }
+  return all;
+}
+
 std::optional<PmemobjHeap::Room> PmemobjHeap::find(uint64_t extent_bytes) const {
   if (extent_bytes > largest_extent()) return std::nullopt;
   const uint64_t chunks = chunks_for(extent_bytes);

@@ -68,6 +68,8 @@ class PmemobjHeap {
 
   // The largest extent that find() has room for.
   uint64_t largest_extent() const;
+  // For each free group, the largest extent that it has room for, if any.
+  std::vector<uint64_t> free_extents() const;
 
  private:
   std::vector<ChunkGroup> groups() const { return chunk_groups(memory_.mapping(), facts_); }

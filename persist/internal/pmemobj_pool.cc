@@ -112,6 +112,7 @@ Result<Extent> PmemobjPool::allocate_filled(ExtentKind kind, uint64_t bytes,
                                             const ExtentFill& fill) {
   PMSTORE_CHECK(!filling_, "what fills an extent makes none: both would lie in the same room");
   PMSTORE_TRY(const uint64_t size, check_extent_request(catalog_, kind, bytes, info_.path));
+  PMSTORE_TRY_STATUS(check_reserves(*this, kind, size));
   const auto room = heap_->find(size);
   if (!room) return no_room(info_.path, size, largest_free_extent());
 

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "persist/file_reads.h"
 #include "persist/internal/catalog.h"
@@ -49,6 +50,7 @@ class PmemobjPool final : public Pool, public SparseBlocks, public ResidentPages
     file_.forget_pages(offset, offset + bytes);
   }
   uint64_t largest_free_extent() override;
+  std::vector<uint64_t> free_extents() override { return heap_->free_extents(); }
   uint64_t least_extent() const override { return kLeastExtent; }
   std::optional<uint64_t> next_data(uint64_t offset) const override {
     return next_data_in(file_.descriptor(), file_.facts().medium, offset);

@@ -7,6 +7,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "persist/file_reads.h"
 #include "persist/internal/pmemobj_pool.h"
@@ -30,6 +31,7 @@ class PoolView final : public Pool, public FileReads {
   Result<Extent> allocate_filled(ExtentKind kind, uint64_t bytes, const ExtentFill& fill) override;
   Status free_extent(const Extent& extent) override;
   uint64_t largest_free_extent() override { return info_.free_bytes; }
+  std::vector<uint64_t> free_extents() override { return {info_.free_bytes}; }
   std::optional<uint64_t> next_data(uint64_t offset) const override;
   uint64_t least_extent() const override { return kLeastExtent; }
   Status read(uint64_t offset, std::span<std::byte> to) const override {
