@@ -69,14 +69,16 @@ Status make_first_section(persist::Pool& pool, const FilesServerOptions& options
   if (options.most_file_bytes < growing.least_section_bytes) {
     return make_error(ErrorCode::kInvalidArgument,
                       fmt::format("file data is limited to {}, and begins with at least {}: give a "
-                                  "higher limit for it (pmstored --file-limit)",
+                                  "higher limit for it (pmstored --file-limit, pmstore pool limit)",
                                   base::size_text(options.most_file_bytes),
                                   base::size_text(growing.least_section_bytes)));
   }
+  const std::string reserved = pool.reserved_for_others(persist::ExtentKind::kFileData);
   return make_error(ErrorCode::kFull,
                     fmt::format("the pool has no room for files: {} are free together, and some of "
-                                "that is left to records",
-                                base::size_text(pool.largest_free_extent())));
+                                "that is left to records{}",
+                                base::size_text(pool.largest_free_extent()),
+                                reserved.empty() ? "" : ", or reserved: " + reserved));
 }
 
 }  // namespace
@@ -95,6 +97,9 @@ base::Task<Result<std::unique_ptr<FilesServer>>> FilesServer::start(base::Execut
                                                                     Server& server,
                                                                     FilesServerOptions options) {
   std::unique_ptr<FilesServer> self(new FilesServer(std::make_unique<State>(executor)));
+  if (options.most_file_bytes == UINT64_MAX) {
+    options.most_file_bytes = pool.space_rules().of(persist::ExtentKind::kFileData).limit_bytes;
+  }
   State& state = *self->state_;
   const bool may_serve = server.discipline() != LockDiscipline::kRnic && !options.data_server;
   if (!FileArea::is_in(pool) && options.make_area && may_serve) {

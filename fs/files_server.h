@@ -41,7 +41,8 @@ struct FilesServerOptions {
   bool data_server = false;
   // In a pool without a file area one is made, as large as a later section. Not of a data server.
   bool make_area = false;
-  // The pool's file area grows when it is full, never above this.
+  // The pool's file area grows when it is full, never above this. UINT64_MAX: the limit of the
+  // server's start (ServerOptions, and what the pool keeps).
   uint64_t most_file_bytes = UINT64_MAX;
   // Files are not served any more: another server has started on a copy of the pool, and has taken
   // the data servers. Called once, and says why in one line.

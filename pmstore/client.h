@@ -76,7 +76,7 @@ struct ClientOptions {
   std::optional<persist::Domain> assume_domain;
   // For local:PATH: the discipline of the server in this process.
   LockDiscipline local_discipline = LockDiscipline::kCpu;
-  // For local:PATH: as ServerOptions.
+  // For local:PATH: as ServerOptions; what the pool keeps beside it holds, too.
   uint64_t most_record_bytes = UINT64_MAX;
   // Opens the client's device: a host of the modelled machine, whose servers have the addresses
   // local:NAME. nullptr: this machine. Outlives the client.

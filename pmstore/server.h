@@ -76,7 +76,8 @@ Status format_store(persist::Pool& pool, const FormatOptions& options);
 Status check_format(const FormatOptions& options);
 
 // Pool::open() for a server. Also refuses a pool that Server::start() would refuse, and leaves the
-// file as it is then; check_startable() in pmstore/check.h has the conditions.
+// file as it is then; check_startable() in pmstore/check.h and load_space_rules() have the
+// conditions.
 Result<std::unique_ptr<persist::Pool>> open_pool(const std::string& path,
                                                  persist::PoolOpenOptions options);
 
@@ -136,11 +137,19 @@ struct ServerOptions {
   // 64 MiB. While they take more, no new client is let in, and silent ones that hold some are
   // fenced (docs/service.md).
   uint64_t message_bytes = uint64_t{1} << 30;
-  // Extents of records take no more of the pool than so many bytes together, and those of logs no
-  // more than so many: what needs another extent is Full then. What they have already stays, also
-  // above the limit.
+  // Extents of records take no more of the pool than so many bytes together, those of logs no more
+  // than so many, and the file area has no more than so many: what needs another extent is Full
+  // then. What they have already stays, also above the limit. UINT64_MAX: what the pool keeps
+  // (pmstore/space_rules.h).
   uint64_t most_record_bytes = UINT64_MAX;
   uint64_t most_log_bytes = UINT64_MAX;
+  uint64_t most_file_bytes = UINT64_MAX;
+  // Extents of other kinds leave so many bytes of the pool to this kind, with what it has already;
+  // else they are Full. nullopt: what the pool keeps.
+  std::optional<uint64_t> record_reserve_bytes;
+  std::optional<uint64_t> ring_reserve_bytes;
+  std::optional<uint64_t> log_reserve_bytes;
+  std::optional<uint64_t> file_reserve_bytes;
   RecoveryOptions recovery = {};
   fabric::RpcOptions rpc;
   // Opens the devices of listen(): a host of the modelled machine. nullptr: this machine. Outlives
@@ -154,6 +163,7 @@ struct ServerOptions {
 class Server {
  public:
   // Recovers the pool first. BadPool: the pool has no store, or its catalog is damaged.
+  // InvalidArgument: SpaceRules::check() of what the options and the pool say together.
   static base::Task<Result<std::unique_ptr<Server>>> start(Executor& executor, persist::Pool& pool,
                                                            const ServerOptions& options);
   ~Server();

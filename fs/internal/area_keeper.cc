@@ -19,11 +19,13 @@ uint64_t kept_bytes(uint64_t pool_bytes, const AreaKeeperOptions& options) {
   return std::clamp(pool_bytes / 16, options.least_step_bytes, options.most_step_bytes);
 }
 
-// Of a section, in a pool that has so much free in one piece.
-uint64_t step_of(uint64_t pool_bytes, uint64_t free, const AreaKeeperOptions& options) {
+// Of a section, in a pool that has so much room for file data. What file data has reserved it does
+// not leave to others.
+uint64_t step_of(uint64_t pool_bytes, AreaRoom room, const AreaKeeperOptions& options) {
   const uint64_t step = kept_bytes(pool_bytes, options);
-  const uint64_t left = std::min(free, step);
-  const uint64_t bytes = std::min(step, free - left);
+  const uint64_t left = std::min(room.bytes, step);
+  const uint64_t bytes =
+      std::min(step, std::max(room.bytes - left, std::min(room.bytes, room.reserved)));
   return bytes < options.least_section_bytes ? 0 : bytes;
 }
 
@@ -88,32 +90,38 @@ size_t AreaKeeper::sections_left() const {
   return std::min(kMostSections - later, persist::kMaxExtents - info.extents.size());
 }
 
-uint64_t AreaKeeper::section_bytes(uint64_t has, uint64_t free) const {
+AreaRoom AreaKeeper::room_in(persist::Pool& pool) {
+  constexpr auto kKind = persist::ExtentKind::kFileData;
+  return {pool.room_for(kKind), pool.space_rules().unused_reserve(kKind, pool.info().extents)};
+}
+
+uint64_t AreaKeeper::section_bytes(uint64_t has, AreaRoom room) const {
   if (has >= options_.most_bytes) return 0;
-  const uint64_t step = step_of(pool_.info().bytes, free, options_);
+  const uint64_t step = step_of(pool_.info().bytes, room, options_);
   const uint64_t bytes = std::min(step, options_.most_bytes - has);
   return bytes < options_.least_section_bytes ? 0 : bytes;
 }
 
 uint64_t AreaKeeper::next_bytes() const {
   if (sections_left() == 0) return 0;
-  return section_bytes(area_.bytes(), pool_.largest_free_extent());
+  return section_bytes(area_.bytes(), room_in(pool_));
 }
 
 uint64_t AreaKeeper::step_bytes(persist::Pool& pool, const AreaKeeperOptions& options) {
-  return step_of(pool.info().bytes, pool.largest_free_extent(), options);
+  return step_of(pool.info().bytes, room_in(pool), options);
 }
 
 // What the sections would have that can be made one after the other.
 uint64_t AreaKeeper::growable_bytes() const {
   const size_t left = sections_left();
-  uint64_t free = left == 0 ? 0 : pool_.largest_free_extent();
+  AreaRoom room = left == 0 ? AreaRoom{} : room_in(pool_);
   uint64_t made = 0;
   for (size_t i = 0; i < left; ++i) {
-    const uint64_t bytes = section_bytes(area_.bytes() + made, free);
+    const uint64_t bytes = section_bytes(area_.bytes() + made, room);
     if (bytes == 0) break;
     made += units_of(bytes) * kUnitBytes;
-    free -= bytes;
+    room.bytes -= bytes;
+    room.reserved -= std::min(room.reserved, bytes);
   }
   return coming_bytes_ + made;
 }
@@ -126,9 +134,11 @@ std::string AreaKeeper::who_has_room() const {
     has += fmt::format("{}{} {}", has.empty() ? "" : ", ", persist::extent_name(kind),
                        base::size_text(all));
   }
-  return fmt::format("the pool of {} has {}, and {} free together",
+  const std::string reserved = pool_.reserved_for_others(persist::ExtentKind::kFileData);
+  return fmt::format("the pool of {} has {}, and {} free together{}",
                      base::size_text(pool_.info().bytes), has,
-                     base::size_text(pool_.largest_free_extent()));
+                     base::size_text(pool_.largest_free_extent()),
+                     reserved.empty() ? "" : "; of what is free is reserved " + reserved);
 }
 
 base::Task<Status> AreaKeeper::make_room() {

@@ -37,6 +37,12 @@ struct AreaKeeperOptions {
   uint64_t least_section_bytes = FormatOptions::kLeastFileBytes;
 };
 
+// What file data can have of a pool's free space, in one piece, and what it has reserved of it.
+struct AreaRoom {
+  uint64_t bytes = 0;
+  uint64_t reserved = 0;
+};
+
 class AreaKeeper {
  public:
   AreaKeeper(base::Executor& executor, persist::Pool& pool, FileArea& area, LocalDataSpace& space,
@@ -66,9 +72,9 @@ class AreaKeeper {
  private:
   // How many sections the keeper may make yet.
   size_t sections_left() const;
-  // How large the next section can be, beside so many bytes of units, and with so much free in one
-  // piece; 0: there can be none.
-  uint64_t section_bytes(uint64_t has, uint64_t free) const;
+  static AreaRoom room_in(persist::Pool& pool);
+  // How large the next section can be, beside so many bytes of units; 0: there can be none.
+  uint64_t section_bytes(uint64_t has, AreaRoom room) const;
   uint64_t next_bytes() const;
   std::string who_has_room() const;
   void start_growing();

@@ -97,7 +97,7 @@ class LogDirectory {
   // A room that is not used (CHECK) is the pool's again, durably. Io. Requires begin_epoch()
   // (CHECK), so that no slot that names it comes back.
   Status give_back(uint64_t room);
-  // So many free bytes of the pool are not for logs.
+  // So many free bytes of the pool are for rings, and not for logs.
   void keep_free(std::function<uint64_t()> kept) { kept_ = std::move(kept); }
   // All extents of logs have no more than so much together.
   void limit_to(uint64_t bytes) { most_bytes_ = bytes; }

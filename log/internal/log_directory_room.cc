@@ -70,11 +70,11 @@ uint64_t LogDirectory::extent_bytes() const {
   return bytes;
 }
 
-// Beside what is kept for others.
+// Beside what is reserved and kept for others.
 uint64_t LogDirectory::free_in_pool() const {
-  const uint64_t free = pool_->largest_free_extent();
   const uint64_t kept = kept_ ? kept_() : 0;
-  return persist::round_down(free - std::min(free, kept), persist::kXpLineBytes);
+  return persist::round_down(pool_->room_for(persist::ExtentKind::kLog, kept),
+                             persist::kXpLineBytes);
 }
 
 // That, and within the limit.
@@ -88,7 +88,7 @@ uint64_t LogDirectory::free_for_logs() const {
 Result<LogDirectory::Region> LogDirectory::take_room(uint64_t bytes) {
   PMSTORE_CHECK(exists() && durable_, "slots name rooms");
   const uint64_t needed = kRoomReservedBytes + bytes;
-  const uint64_t kept = kept_ ? kept_() : 0;
+  const uint64_t kept = std::min(kept_ ? kept_() : 0, pool_->largest_free_extent());
   const uint64_t most = free_for_logs();
   if (needed > most) return no_room(bytes);
   const uint64_t step = std::min(extent_bytes() / 2, pool_->info().bytes / kPoolPerRoom);
@@ -166,14 +166,20 @@ std::optional<LogDirectory::Region> LogDirectory::free_region(uint64_t bytes) co
 Error LogDirectory::no_room(uint64_t bytes) const {
   const uint64_t largest = exists() ? largest_free_region() : 0;
   const bool is_limited = free_for_logs() < free_in_pool();
-  const std::string what_to_do =
-      is_limited ? fmt::format(
-                       "delete a log, or give a higher limit (pmstored --log-limit): logs "
-                       "have {} of the pool and are limited to {}",
-                       base::size_text(extent_bytes()), base::size_text(most_bytes_))
-                 : std::string(
-                       "delete a log, or free other space of the pool (pmstore pool info "
-                       "shows who has it)");
+  std::string what_to_do =
+      "delete a log, or free other space of the pool (pmstore pool info shows who has it)";
+  const std::string reserved = pool_->reserved_for_others(persist::ExtentKind::kLog);
+  if (is_limited) {
+    what_to_do = fmt::format(
+        "delete a log, or give a higher limit (pmstored --log-limit, pmstore pool limit): logs "
+        "have {} of the pool and are limited to {}",
+        base::size_text(extent_bytes()), base::size_text(most_bytes_));
+  } else if (!reserved.empty() && pool_->largest_free_extent() >= bytes + kRoomReservedBytes) {
+    what_to_do = fmt::format(
+        "delete a log, or lower the reserve (pmstore pool limit): of the free space of the pool is "
+        "reserved {}",
+        reserved);
+  }
   return make_error(
       ErrorCode::kFull,
       fmt::format("no room for a log of {}: the largest that fits has {}; {}",

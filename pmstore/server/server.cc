@@ -7,6 +7,7 @@
 #include "pmstore/server/pinned_memory.h"
 #include "pmstore/server/server_state.h"
 #include "pmstore/shard/shared_pages.h"
+#include "pmstore/space_rules.h"
 
 namespace pmstore {
 
@@ -14,7 +15,11 @@ using internal::ServerCore;
 
 Result<std::unique_ptr<persist::Pool>> open_pool(const std::string& path,
                                                  persist::PoolOpenOptions options) {
-  options.accept = check_startable;
+  options.accept = [](persist::Pool& view) -> Status {
+    PMSTORE_TRY_STATUS(check_startable(view));
+    PMSTORE_TRY_STATUS(load_space_rules(view));
+    return {};
+  };
   return persist::Pool::open(path, options);
 }
 
@@ -31,6 +36,7 @@ Server::~Server() {
 base::Task<Result<std::unique_ptr<Server>>> Server::start(Executor& executor, persist::Pool& pool,
                                                           const ServerOptions& options) {
   PMSTORE_CO_TRY_STATUS(internal::host_options(pool, options).check());
+  PMSTORE_CO_TRY(persist::SpaceRules rules, space_rules_of_run(pool, options));
   const uint64_t began_ns = executor.now_ns();
   PMSTORE_CO_TRY(auto store, internal::Store::open(pool, options.recovery));
   const uint64_t took_us = (executor.now_ns() - began_ns) / 1000;
@@ -38,7 +44,7 @@ base::Task<Result<std::unique_ptr<Server>>> Server::start(Executor& executor, pe
   auto state = std::make_unique<State>();
   state->core = std::make_shared<ServerCore>(executor, pool, options, std::move(store));
   PMSTORE_CO_TRY_STATUS(state->core->start_logs());
-  state->core->store->arena().limit_to(options.most_record_bytes);
+  state->core->go_by(rules);
   state->core->rings.watch();
   if (persist::SparseBlocks::of(pool) == nullptr) state->core->store->arena().keep_blocks();
   state->core->follow_checkpoint();

@@ -62,10 +62,21 @@ Status ServerCore::start_logs() {
   const uint64_t identity = base::mix64(store->catalog().header().pool ^ kOfLogs);
   PMSTORE_TRY(logs, log::LogStore::open(pool, std::max<uint64_t>(identity, 1)));
   logs->keep_free([this] { return store->catalog().kept_for_rings(); });
-  logs->limit_to(options.most_log_bytes);
   log_service = std::make_unique<log::LogService>(executor, *logs, options.most_clients);
   log_service->serve(host);
   return {};
+}
+
+void ServerCore::go_by(persist::SpaceRules rules) {
+  using persist::ExtentKind;
+  store->arena().limit_to(rules.of(ExtentKind::kRecords).limit_bytes);
+  logs->limit_to(rules.of(ExtentKind::kLog).limit_bytes);
+  if (rules.has_reserves()) {
+    // File data knows nothing of what records and logs leave to the first rings without a reserve.
+    uint64_t& for_rings = rules.of(ExtentKind::kRings).reserve_bytes;
+    for_rings = std::max(for_rings, store->catalog().first_rings_bytes());
+  }
+  pool.set_space_rules(rules);
 }
 
 void ServerCore::shut_down() {

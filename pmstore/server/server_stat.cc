@@ -12,6 +12,10 @@ namespace pmstore::internal {
 namespace {
 
 // A member to go behind others.
+std::string limit_of(const ServerCore& core, persist::ExtentKind kind) {
+  return base::limit_json(core.pool.space_rules().of(kind).limit_bytes);
+}
+
 std::string log_stat_json(const ServerCore& core) {
   const log::LogServiceCounters counters = core.log_service->counters();
   uint64_t entries = 0;
@@ -31,7 +35,7 @@ std::string log_stat_json(const ServerCore& core) {
       R"("regions": {{"registered": {}, "refused": {}}}}})",
       logs.size(), counters.sessions, counters.producers, counters.fenced, counters.shared_appends,
       counters.group_commits, counters.malformed, entries, used, area_bytes,
-      base::limit_json(core.options.most_log_bytes), counters.extents_registered,
+      limit_of(core, persist::ExtentKind::kLog), counters.extents_registered,
       counters.extents_refused);
 }
 
@@ -114,7 +118,19 @@ std::string headers_stat_json(const SlabArena::HeaderLook& look, bool from_check
                      look.over || !from_checkpoint, look.mended, look.lost);
 }
 
-std::string pool_json(const persist::PoolInfo& info) {
+std::string rules_json(const persist::SpaceRules& rules) {
+  std::string all;
+  for (const persist::ExtentKind kind : persist::SpaceRules::kKinds) {
+    const persist::SpaceRule& rule = rules.of(kind);
+    all += fmt::format(R"({}{{"kind": "{}", "reserve_bytes": {}, "limit_bytes": {}}})",
+                       all.empty() ? "" : ", ", persist::extent_name(kind), rule.reserve_bytes,
+                       base::limit_json(rule.limit_bytes));
+  }
+  return all;
+}
+
+std::string pool_json(const persist::Pool& pool) {
+  const persist::PoolInfo& info = pool.info();
   std::string extents;
   for (const persist::Extent& extent : info.extents) {
     extents +=
@@ -123,10 +139,11 @@ std::string pool_json(const persist::PoolInfo& info) {
   }
   return fmt::format(
       R"({{"medium": "{}", "format_version": {}, "bytes": {}, "free_bytes": {}, "domain": "{}", )"
-      R"("domain_source": "{}", "rules": "{}", "extents": [{}]}})",
+      R"("domain_source": "{}", "rules": "{}", "space_rules": [{}], "extents": [{}]}})",
       info.medium, info.format_version, info.bytes, info.free_bytes,
       persist::domain_name(info.detected_domain), json_text(info.domain_source),
-      persist::rules_text(persist::Rules::all().with_padding(info.padding)), extents);
+      persist::rules_text(persist::Rules::all().with_padding(info.padding)),
+      rules_json(pool.space_rules()), extents);
 }
 
 }  // namespace
@@ -161,10 +178,10 @@ std::string server_stat_json(const ServerCore& core) {
       counters.sessions, core.totals.fenced, counters.silent,
       counters.malformed + core.admin.counters().malformed, counters.calls, core.totals.commits,
       core.totals.conflicts, store.live_records(), store.arena().free_chunks() * kChunkBytes,
-      store.arena().bytes(), base::limit_json(core.options.most_record_bytes),
-      frames_stat_json(core), index_stat_json(core), stats.flushed_lines, stats.drains,
-      stats.msyncs, store.failed(), core.totals.gets, core.totals.gets_expected, core.totals.scans,
-      core.totals.applied, groups_stat_json(core.group.counters()), two_phase_stat_json(store),
+      store.arena().bytes(), limit_of(core, persist::ExtentKind::kRecords), frames_stat_json(core),
+      index_stat_json(core), stats.flushed_lines, stats.drains, stats.msyncs, store.failed(),
+      core.totals.gets, core.totals.gets_expected, core.totals.scans, core.totals.applied,
+      groups_stat_json(core.group.counters()), two_phase_stat_json(store),
       views_stat_json(*store.viewed_slots()), leaves_stat_json(core), redo_stat_json(core), others);
 }
 
@@ -184,7 +201,7 @@ std::string admin_stat_json(const ServerCore& core) {
       store.words().bytes().size(), recovery.transactions_replayed, recovery.records_applied,
       recovery.damaged_records, recovery.from_checkpoint,
       headers_stat_json(store.arena().header_look(), recovery.from_checkpoint),
-      recovery.duration_us, pool_json(core.pool.info()));
+      recovery.duration_us, pool_json(core.pool));
 }
 
 }  // namespace pmstore::internal

@@ -151,6 +151,8 @@ class ServerCore final : public service::Service {
 
   // Opens the logs, where the pool has a log area.
   Status start_logs();
+  // Behind start_logs(): the pool's rules from here on.
+  void go_by(persist::SpaceRules rules);
 
   // Stops accepting and destroys every connection; resolves nothing. No coroutine of the server
   // runs afterwards.

@@ -23,16 +23,19 @@ uint32_t TableCatalog::rings_per_extent() const {
   return (header_.ring_count + extents - 1) / extents;
 }
 
-uint64_t TableCatalog::kept_for_rings() const {
+uint64_t TableCatalog::first_rings_bytes() const {
   if (header_.ring_count == 0 || header_.rings_offset != 0) return 0;
+  // Two objects of libpmemobj take up to a chunk more than one.
+  return std::max(rings_per_extent() * header_.ring_bytes, pool_->least_extent()) +
+         pool_->least_extent() / 8;
+}
+
+uint64_t TableCatalog::kept_for_rings() const {
   const auto& extents = pool_->info().extents;
   const bool there_are = std::any_of(extents.begin(), extents.end(), [](const auto& extent) {
     return extent.kind == persist::ExtentKind::kRings;
   });
-  if (there_are) return 0;
-  // Two objects of libpmemobj take up to a chunk more than one.
-  return std::max(rings_per_extent() * header_.ring_bytes, pool_->least_extent()) +
-         pool_->least_extent() / 8;
+  return there_are ? 0 : first_rings_bytes();
 }
 
 std::vector<TableCatalog::RingPlace> TableCatalog::places_in(const persist::Extent& extent) const {

@@ -18,6 +18,7 @@
 #include "pmstore/shard/slab_arena.h"
 #include "pmstore/shard/slot_reader.h"
 #include "pmstore/shard/table_catalog.h"
+#include "pmstore/space_rules.h"
 
 namespace pmstore {
 
@@ -265,6 +266,9 @@ Result<CheckReport> check_store(persist::Pool& pool, std::span<const IndexToChec
   if (found.reader) {
     const Status whole = found.reader->verify();
     if (!whole) report.checkpoint = "not used: " + whole.error().message;
+  }
+  if (const auto rules = load_space_rules(pool); !rules) {
+    report.problems.push_back(rules.error().message);
   }
   report.tables = static_cast<uint32_t>(catalog.tables().size());
   auto arena = SlabArena::open(pool, catalog.header());

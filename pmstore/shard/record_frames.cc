@@ -126,17 +126,24 @@ bool RecordFrames::is_limited(uint32_t run) const {
   return bytes_below_limit() < least;
 }
 
+std::string RecordFrames::reserved_for_others(uint32_t run) const {
+  const uint64_t least = kFrameHeaderBytes + run * kChunkBytes;
+  constexpr auto kKind = persist::ExtentKind::kRecords;
+  if (pool_->largest_free_extent() < least || pool_->room_for(kKind) >= least) return {};
+  return pool_->reserved_for_others(kKind);
+}
+
 Result<RecordFrames::Part> RecordFrames::take(uint32_t run, uint64_t base_version,
                                               uint64_t kept_bytes) {
   const auto* const free = std::find(memory_of_.begin(), memory_of_.begin() + most_, nullptr);
   const auto frame = static_cast<uint32_t>(free - memory_of_.begin());
-  const uint64_t most_free = pool_->largest_free_extent();
+  const uint64_t most_free = pool_->room_for(persist::ExtentKind::kRecords, kept_bytes);
   const uint64_t least = kFrameHeaderBytes + run * kChunkBytes;
   if (frame == most_ || extents_of_records(pool_->info()) == kMostFrames ||
-      run * kChunkBytes >= frame_bytes() || most_free < kept_bytes + least || is_limited(run)) {
+      run * kChunkBytes >= frame_bytes() || most_free < least || is_limited(run)) {
     return make_error(ErrorCode::kFull);
   }
-  const uint64_t room = std::min(most_free - kept_bytes, bytes_below_limit());
+  const uint64_t room = std::min(most_free, bytes_below_limit());
   const uint64_t bytes = std::min(persist::round_down(room - kFrameHeaderBytes, kChunkBytes),
                                   frame_bytes() - kChunkBytes);
   FrameHeader header{};

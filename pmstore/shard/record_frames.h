@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
@@ -75,10 +76,13 @@ class RecordFrames {
   uint64_t extent_bytes() const;
   // An extent with `run` chunks would be above the limit.
   bool is_limited(uint32_t run) const;
+  // What keeps an extent with `run` chunks away, that the pool would have room for: reserves of
+  // others, in words. Empty: something else does.
+  std::string reserved_for_others(uint32_t run) const;
 
   // Takes an extent for the lowest frame without one: `run` chunks at least, a whole frame if the
-  // limit allows it and the pool has as much beside `kept_bytes`. Every version in it will be above
-  // `base_version`. Full, and nothing has changed; Io.
+  // limit allows it and the pool has as much beside the reserves of others, and beside `kept_bytes`
+  // for rings. Every version in it will be above `base_version`. Full, and nothing has changed; Io.
   Result<Part> take(uint32_t run, uint64_t base_version, uint64_t kept_bytes);
   // Frees the extent of `frame`, which comes_back() (CHECK) and in which nothing is used any more.
   // Requires that a base version above all its versions is durable, which `versions` proves.

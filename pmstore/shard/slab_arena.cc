@@ -225,16 +225,23 @@ Status SlabArena::clear_slots(uint32_t first, uint8_t size_class) {
 }
 
 Error SlabArena::no_room(uint32_t run) const {
+  const std::string reserved = frames_.reserved_for_others(run);
+  if (!frames_.is_limited(run) && !reserved.empty()) {
+    return make_error(ErrorCode::kFull,
+                      "records have " + base::size_text(frames_.extent_bytes()) +
+                          " of the pool, and of what is free is reserved " + reserved +
+                          ": delete records, or lower the reserve (pmstore pool limit)");
+  }
   if (!frames_.is_limited(run)) {
     return make_error(ErrorCode::kFull,
                       "the pool has no room for another record of this size; "
                       "delete records or use a larger pool");
   }
-  return make_error(ErrorCode::kFull,
-                    "records have " + base::size_text(frames_.extent_bytes()) +
-                        " of the pool and are limited to " +
-                        base::size_text(frames_.limit_bytes()) +
-                        ": delete records, or give a higher limit (pmstored --record-limit)");
+  return make_error(
+      ErrorCode::kFull,
+      "records have " + base::size_text(frames_.extent_bytes()) +
+          " of the pool and are limited to " + base::size_text(frames_.limit_bytes()) +
+          ": delete records, or give a higher limit (pmstored --record-limit, pmstore pool limit)");
 }
 
 Status SlabArena::grow(uint32_t run) {

@@ -214,6 +214,26 @@ TEST_F(LogRooms, TakeNoMoreThanTheirLimit) {
   EXPECT_TRUE(pool_.store().create("b", {kLarge, FullPolicy::kBackPressure}));
 }
 
+TEST_F(LogRooms, LeaveWhatOthersHaveReservedAndSayWhoHas) {
+  persist::SpaceRules rules;
+  const uint64_t free = pool_.pool().largest_free_extent();
+  uint64_t records = free - kLarge;  // to be free, and what they have
+  for (const persist::Extent& extent : pool_.pool().info().extents) {
+    if (extent.kind == persist::ExtentKind::kRecords) records += extent.bytes;
+  }
+  rules.of(persist::ExtentKind::kRecords).reserve_bytes = records;
+  pool_.pool().set_space_rules(rules);
+  const auto refused = pool_.store().create("a", {2 * kLarge, FullPolicy::kBackPressure});
+  ASSERT_EQ(refused.code(), ErrorCode::kFull);
+  EXPECT_NE(refused.error().message.find("or lower the reserve (pmstore pool limit): of the free "
+                                         "space of the pool is reserved"),
+            std::string::npos)
+      << refused.error().message;
+  EXPECT_NE(refused.error().message.find("for records"), std::string::npos);
+  EXPECT_TRUE(pool_.store().create("a", {kLarge / 2, FullPolicy::kBackPressure}));
+  EXPECT_TRUE(pool_.pool().allocate_extent(persist::ExtentKind::kRecords, free - kLarge));
+}
+
 TEST_F(LogRooms, ALimitBelowWhatTheyHaveTakesNothingFromThem) {
   const uint64_t id = pool_.make("a", FullPolicy::kBackPressure, kLarge);
   ASSERT_TRUE(pool_.append(id, {"one"}));

@@ -71,6 +71,17 @@ TEST(SpaceRulesOfAPool, OnePieceStaysAsLargeAsTheLargestReserve) {
   EXPECT_EQ(rules.room(ExtentKind::kRecords, {{}, less, kLeast}), 0u);
 }
 
+// The example of docs/pool.md.
+TEST(SpaceRulesOfAPool, PiecesOfAPoolFile) {
+  constexpr uint64_t kLeastOfAFile = 5 * kMiB / 2;
+  const SpaceRules rules = reserve(ExtentKind::kLog, 8 * kMiB);
+  const std::vector<uint64_t> before = {3 * kMiB, 9 * kMiB, 4 * kMiB};
+  EXPECT_EQ(rules.room(ExtentKind::kRecords, {{}, before, kLeastOfAFile}), 4 * kMiB);
+  const std::vector<uint64_t> after = {3 * kMiB, 9 * kMiB};
+  EXPECT_EQ(rules.room(ExtentKind::kRecords, {{}, after, kLeastOfAFile}), 0u);
+  EXPECT_EQ(rules.room(ExtentKind::kLog, {{}, after, kLeastOfAFile}), 9 * kMiB);
+}
+
 TEST(SpaceRulesOfAPool, LessThanTheLeastExtentIsNoRoom) {
   const SpaceRules rules = reserve(ExtentKind::kLog, 4 * kMiB);
   const std::vector<uint64_t> free = {7 * kMiB};

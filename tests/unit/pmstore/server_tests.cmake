@@ -17,7 +17,7 @@ pmstore_test(pmstore_direct_calls_test ONE_THREAD SOURCES direct_calls_test.cc
 pmstore_test(pmstore_expected_reads_test ONE_THREAD SOURCES expected_reads_test.cc DEPS pmstore
   crash_image)
 pmstore_test(pmstore_embedded_client_test ONE_THREAD
-  SOURCES batch_test.cc embedded_client_test.cc embedded_view_test.cc
+  SOURCES batch_test.cc embedded_client_test.cc embedded_space_test.cc embedded_view_test.cc
   DEPS pmstore)
 pmstore_test(pmstore_indexed_table_test ONE_THREAD SOURCES indexed_table_test.cc
   DEPS pmstore)

@@ -224,6 +224,25 @@ TEST_P(AreaKeeperTest, SomeIsLeftToOthersAndAFullPoolSaysWhoHasIt) {
   EXPECT_NE(full.error().message.find("file data 1"), std::string::npos) << full.error().message;
 }
 
+TEST_P(AreaKeeperTest, WhatOthersHaveReservedStaysFreeAndTheOwnReserveIsUsedUp) {
+  constexpr uint64_t kReserved = uint64_t{9} << 20;
+  persist::SpaceRules rules;
+  rules.of(persist::ExtentKind::kLog).reserve_bytes = kReserved;
+  pool_.pool().set_space_rules(rules);
+  while (space_->growable_bytes() > 0) ASSERT_NO_FATAL_FAILURE(fill_and_grow());
+  EXPECT_GE(pool_.pool().largest_free_extent(), kReserved);
+  const Status full = run(space_->make_room());
+  ASSERT_EQ(full.code(), ErrorCode::kFull);
+  EXPECT_NE(full.error().message.find("of what is free is reserved 9 MiB"), std::string::npos)
+      << full.error().message;
+  // Then nothing is left to others that file data has reserved.
+  rules = {};
+  rules.of(persist::ExtentKind::kFileData).reserve_bytes = 2 * kKeeperSpareBytes;
+  pool_.pool().set_space_rules(rules);
+  while (space_->growable_bytes() > 0) ASSERT_NO_FATAL_FAILURE(fill_and_grow());
+  EXPECT_LT(pool_.pool().largest_free_extent(), internal::AreaKeeperOptions{}.least_section_bytes);
+}
+
 TEST_P(AreaKeeperTest, AnAreaIsNotMadeLargerThanItMayBe) {
   keep(space_->total_bytes() + (uint64_t{3} << 20));
   ASSERT_NO_FATAL_FAILURE(fill_and_grow());
