@@ -17,10 +17,10 @@ import unittest
 
 BIN = ""
 FAILING_MSYNC = ""
-LEAVES = [["pool", "create"], ["pool", "info"], ["pool", "check"], ["kv", "get"], ["kv", "put"],
-          ["kv", "del"], ["kv", "scan"], ["kv", "txn"], ["kv", "outcome"], ["bench", "kv"],
-          ["bench", "smallbank"], ["bench", "micro"], ["bench", "msync"], ["bench", "persist"],
-          ["bench", "ycsb"], ["ddio", "status"],
+LEAVES = [["pool", "create"], ["pool", "info"], ["pool", "check"], ["pool", "limit"],
+          ["kv", "get"], ["kv", "put"], ["kv", "del"], ["kv", "scan"], ["kv", "txn"],
+          ["kv", "outcome"], ["bench", "kv"], ["bench", "smallbank"], ["bench", "micro"],
+          ["bench", "msync"], ["bench", "persist"], ["bench", "ycsb"], ["ddio", "status"],
           ["ddio", "on"], ["ddio", "off"], ["ddio", "restore"], ["doctor"],
           ["tune", "counters"], ["tune", "advise"], ["log", "create"], ["log", "append"],
           ["log", "read"], ["log", "follow"], ["log", "trim"], ["log", "seal"],

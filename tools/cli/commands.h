@@ -17,6 +17,7 @@ inline constexpr std::string_view kProgram = "pmstore";
 void add_pool_commands(CLI::App& app, Invocation& invocation);
 // Adds itself to `pool`.
 void add_pool_convert(CLI::App& pool, Invocation& invocation);
+void add_pool_limit(CLI::App& pool, Invocation& invocation);
 void add_kv_commands(CLI::App& app, Invocation& invocation);
 void add_table_commands(CLI::App& app, Invocation& invocation);
 void add_log_commands(CLI::App& app, Invocation& invocation);

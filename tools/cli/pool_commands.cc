@@ -1,4 +1,4 @@
-// pmstore pool create | info | check
+// pmstore pool create | info | check; convert and limit have files of their own
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -13,6 +13,7 @@
 #include "persist/rules.h"
 #include "pmstore/check.h"
 #include "pmstore/server.h"
+#include "pmstore/space_rules.h"
 #include "tools/cli/admin_session.h"
 #include "tools/cli/bytes_text.h"
 #include "tools/cli/command_line.h"
@@ -45,7 +46,8 @@ struct CreateOptions {
   bool json = false;
 };
 
-nlohmann::ordered_json info_json(const persist::PoolInfo& info) {
+nlohmann::ordered_json info_json(const persist::PoolInfo& info,
+                                 const persist::SpaceRules& space_rules) {
   nlohmann::ordered_json extents = nlohmann::ordered_json::array();
   for (const persist::Extent& extent : info.extents) {
     extents.push_back({{"kind", persist::extent_name(extent.kind)},
@@ -60,7 +62,7 @@ nlohmann::ordered_json info_json(const persist::PoolInfo& info) {
           {"domain", persist::domain_name(info.detected_domain)},
           {"domain_source", info.domain_source},
           {"rules", persist::rules_text(persist::Rules::all().with_padding(info.padding))},
-          {"space", space_of(extents)},
+          {"space", space_of(extents, space_rules_json(space_rules))},
           {"extents", extents}};
 }
 
@@ -79,7 +81,12 @@ void print_info(const nlohmann::ordered_json& info) {
              fmt::format("{} ({})", info.value("domain", ""), info.value("domain_source", ""))});
   table.row({"rules", info.value("rules", "")});
   for (const auto& each : info.value("space", nlohmann::ordered_json::array())) {
-    if (number(each, "extents") > 0) table.row({"for " + each.value("kind", ""), space_text(each)});
+    const bool has_rule = each.contains("reserve_bytes") || each.contains("limit_bytes");
+    if (number(each, "extents") > 0 || has_rule)
+      table.row({"for " + each.value("kind", ""), space_text(each)});
+  }
+  if (info.contains("space_rules")) {
+    table.row({"reserves and limits", info.value("space_rules", "")});
   }
   if (info.contains("checkpoint")) table.row({"checkpoint", info.value("checkpoint", "")});
   print_text(table.text());
@@ -114,7 +121,7 @@ int create(const CreateOptions& options) {
   if (!pool) return fail_at(kProgram, "cannot create pool", options.path, pool.error());
   const persist::PoolInfo& info = (*pool)->info();
   if (options.json) {
-    print_json({{"created", true}, {"pool", info_json(info)}, {"tables", options.tables}});
+    print_json({{"created", true}, {"pool", info_json(info, {})}, {"tables", options.tables}});
   } else {
     print_text(fmt::format("created {}: {}, {}, domain {}\n", printable(info.path),
                            base::size_text(info.bytes), info.medium,
@@ -146,7 +153,9 @@ int served_info(const std::string& path, const ServedAt& served, bool json) {
     nlohmann::ordered_json info = {{"path", json_bytes(path)}};
     info.update(report->value("pool", nlohmann::ordered_json::object()));
     info["space"] = space_of(info.value("extents", nlohmann::ordered_json::array()),
+                             info.value("space_rules", nlohmann::ordered_json::array()),
                              report->value("store", nlohmann::ordered_json::object()));
+    info.erase("space_rules");
     info["served"] = {{"pid", served.pid}, {"listen", served.listen}};
     if (json) {
       print_json(info);
@@ -159,13 +168,20 @@ int served_info(const std::string& path, const ServedAt& served, bool json) {
   return fail(kProgram, what, last.message + " (served by " + served_text(served) + ")");
 }
 
+Result<persist::SpaceRules> kept_space_rules(const std::string& path) {
+  PMSTORE_TRY(const auto view, persist::Pool::view(path));
+  return load_space_rules(*view);
+}
+
 int info(const std::string& path, bool json) {
   const auto found = persist::Pool::inspect(path);
   if (!found && found.code() == ErrorCode::kBusy) {
     if (const auto served = find_server(path)) return served_info(path, *served, json);
   }
   if (!found) return fail_at(kProgram, "cannot look at pool", path, found.error());
-  nlohmann::ordered_json shown = info_json(*found);
+  const auto rules = kept_space_rules(path);
+  nlohmann::ordered_json shown = info_json(*found, rules ? *rules : persist::SpaceRules());
+  if (!rules) shown["space_rules"] = "unknown: " + rules.error().message;
   add_checkpoint(shown, path, *found);
   json ? print_json(shown) : print_info(shown);
   return kDone;
@@ -415,6 +431,7 @@ void add_pool_commands(CLI::App& app, Invocation& invocation) {
 
   add_check_command(*pool, invocation);
   add_pool_convert(*pool, invocation);
+  add_pool_limit(*pool, invocation);
 }
 
 }  // namespace pmstore::tools

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tools/cli/admin_session.h"
+#include "tools/cli/pool_space.h"
 #include "tools/cli/text_table.h"
 
 namespace pmstore::tools {
@@ -64,6 +65,21 @@ std::string rates_text(const Json& rates) {
   return text;
 }
 
+// What each kind has of the pool, and may have.
+std::string space_summary(const Json& report) {
+  const Json pool = report.value("pool", Json::object());
+  std::string text;
+  for (const Json& kind :
+       space_of(pool.value("extents", Json::array()), pool.value("space_rules", Json::array()),
+                report.value("store", Json::object()))) {
+    const bool has_rule = kind.contains("reserve_bytes") || kind.contains("limit_bytes");
+    if (kind.value("extents", uint64_t{0}) == 0 && !has_rule) continue;
+    text +=
+        fmt::format("{}{} {}", text.empty() ? "" : "; ", kind.value("kind", ""), space_text(kind));
+  }
+  return text;
+}
+
 std::string report_text(const Json& report, const Json& rates) {
   const auto n = [&report](const char* path) { return number_at(report, path); };
   TextTable table(2);
@@ -100,6 +116,7 @@ std::string report_text(const Json& report, const Json& rates) {
                                    n("/store/logs/entries_total"), n("/store/logs/used_bytes"),
                                    n("/store/logs/area_bytes"))});
   }
+  table.row({"space", space_summary(report)});
   table.row({"memory", fmt::format("index {} bytes, lock words {} bytes", n("/memory/index_bytes"),
                                    n("/memory/lock_word_bytes"))});
   table.row(

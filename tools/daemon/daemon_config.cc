@@ -21,7 +21,7 @@
 namespace pmstore::tools {
 namespace {
 
-constexpr std::array<std::string_view, 25> kKeys = {"pool",
+constexpr std::array<std::string_view, 29> kKeys = {"pool",
                                                     "listen",
                                                     "create",
                                                     "locks",
@@ -44,6 +44,10 @@ constexpr std::array<std::string_view, 25> kKeys = {"pool",
                                                     "file-limit",
                                                     "record-limit",
                                                     "log-limit",
+                                                    "record-reserve",
+                                                    "ring-reserve",
+                                                    "log-reserve",
+                                                    "file-reserve",
                                                     "max-inodes",
                                                     "max-opens"};
 
@@ -273,7 +277,7 @@ void DaemonConfig::add_files_to(CLI::App& app) {
       "serve files also in a pool that was made without --file-bytes: it gets room for them");
   app.add_option("--file-limit", file_limit,
                  "data of files takes no more of the pool than this; what the pool was made with "
-                 "stays (default: what the pool has)")
+                 "stays (default: what the pool keeps, see pmstore pool limit)")
       ->check(parsed_by(parse_bytes, "SIZE"));
   app.add_option("--max-inodes", max_inodes,
                  "make no file or directory beyond so many (ENOSPC); 0: as many as fit")
@@ -295,12 +299,22 @@ void DaemonConfig::add_files_to(CLI::App& app) {
 void DaemonConfig::add_limits_to(CLI::App& app) {
   app.add_option("--record-limit", record_limit,
                  "records take no more of the pool than this; what they have already stays "
-                 "(default: what the pool has)")
+                 "(default: what the pool keeps, see pmstore pool limit)")
       ->check(parsed_by(parse_bytes, "SIZE"));
   app.add_option("--log-limit", log_limit,
                  "logs take no more of the pool than this; what they have already stays (default: "
-                 "what the pool has)")
+                 "what the pool keeps)")
       ->check(parsed_by(parse_bytes, "SIZE"));
+  const auto add = [&app](const std::string& name, std::string& value, const std::string& whom) {
+    app.add_option(name, value,
+                   "others leave so much of the pool to " + whom +
+                       ", with what it has already (default: what the pool keeps)")
+        ->check(parsed_by(parse_bytes, "SIZE"));
+  };
+  add("--record-reserve", record_reserve, "records");
+  add("--ring-reserve", ring_reserve, "redo rings of clients under lock discipline rnic");
+  add("--log-reserve", log_reserve, "logs");
+  add("--file-reserve", file_reserve, "data of files");
 }
 
 // What concerns the process, not its clients.
@@ -331,9 +345,7 @@ ServiceOptions DaemonConfig::service_options() const {
   options.max_inodes = max_inodes;
   options.max_opens = max_opens;
   options.files = files;
-  if (!file_limit.empty()) options.most_file_bytes = *parse_bytes(file_limit);
-  if (!record_limit.empty()) options.server.most_record_bytes = *parse_bytes(record_limit);
-  if (!log_limit.empty()) options.server.most_log_bytes = *parse_bytes(log_limit);
+  add_space_rules_to(options.server);
   if (!assume_domain.empty()) options.open.assume_domain = *persist::parse_domain(assume_domain);
   if (locks != "auto") options.server.discipline = *parse_locks(locks);
   options.server.device_landing =
@@ -345,6 +357,16 @@ ServiceOptions DaemonConfig::service_options() const {
   options.server.message_bytes = *parse_bytes(message_memory);
   options.server.outcome_retention_ms = outcome_retention_ms;
   return options;
+}
+
+void DaemonConfig::add_space_rules_to(ServerOptions& options) const {
+  if (!file_limit.empty()) options.most_file_bytes = *parse_bytes(file_limit);
+  if (!record_limit.empty()) options.most_record_bytes = *parse_bytes(record_limit);
+  if (!log_limit.empty()) options.most_log_bytes = *parse_bytes(log_limit);
+  if (!record_reserve.empty()) options.record_reserve_bytes = *parse_bytes(record_reserve);
+  if (!ring_reserve.empty()) options.ring_reserve_bytes = *parse_bytes(ring_reserve);
+  if (!log_reserve.empty()) options.log_reserve_bytes = *parse_bytes(log_reserve);
+  if (!file_reserve.empty()) options.file_reserve_bytes = *parse_bytes(file_reserve);
 }
 
 std::vector<DaemonConfig::Difference> DaemonConfig::differences(const DaemonConfig& next) const {
@@ -380,6 +402,10 @@ std::vector<DaemonConfig::Difference> DaemonConfig::differences(const DaemonConf
   compare("file-limit", file_limit, next.file_limit, false);
   compare("record-limit", record_limit, next.record_limit, false);
   compare("log-limit", log_limit, next.log_limit, false);
+  compare("record-reserve", record_reserve, next.record_reserve, false);
+  compare("ring-reserve", ring_reserve, next.ring_reserve, false);
+  compare("log-reserve", log_reserve, next.log_reserve, false);
+  compare("file-reserve", file_reserve, next.file_reserve, false);
   compare("json", json, next.json, false);
   return found;
 }

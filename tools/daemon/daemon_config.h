@@ -34,6 +34,10 @@ struct DaemonConfig {
   std::string file_limit = {};
   std::string record_limit = {};
   std::string log_limit = {};
+  std::string record_reserve = {};
+  std::string ring_reserve = {};
+  std::string log_reserve = {};
+  std::string file_reserve = {};
   uint32_t lease_ms = ServerOptions{}.lease_ms;
   uint32_t most_clients = ServerOptions{}.most_clients;
   std::string message_memory = "1G";
@@ -52,6 +56,7 @@ struct DaemonConfig {
   void add_own_to(CLI::App& app);     // likewise
   // Call after parsing; checks made there cannot fail here.
   ServiceOptions service_options() const;
+  void add_space_rules_to(ServerOptions& options) const;  // a part of service_options()
 
   // A setting that another configuration has otherwise.
   struct Difference {

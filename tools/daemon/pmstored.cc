@@ -127,21 +127,20 @@ void warn_of_few_clients(DaemonLog& log, const PoolService& service) {
 }
 
 // A limit that is below what records or logs have takes nothing from them.
-void warn_of_low_limits(DaemonLog& log, const PoolService& service, const ServerOptions& options) {
-  const auto warn = [&](persist::ExtentKind kind, std::string_view option, uint64_t most) {
+void warn_of_low_limits(DaemonLog& log, const PoolService& service) {
+  for (const auto kind : {persist::ExtentKind::kRecords, persist::ExtentKind::kLog}) {
+    const uint64_t most = service.space_rules().of(kind).limit_bytes;
     uint64_t bytes = 0;
     for (const persist::Extent& extent : service.pool_info().extents) {
       if (extent.kind == kind) bytes += extent.bytes;
     }
-    if (bytes <= most) return;
+    if (bytes <= most) continue;
     log.write(LogLevel::kWarning,
-              fmt::format("extents of kind {} have {}, more than --{} {}: they stay, and no more "
-                          "are taken",
-                          persist::extent_name(kind), base::size_text(bytes), option,
-                          base::size_text(most)));
-  };
-  warn(persist::ExtentKind::kRecords, "record-limit", options.most_record_bytes);
-  warn(persist::ExtentKind::kLog, "log-limit", options.most_log_bytes);
+              fmt::format("extents of kind {} have {}, more than --{}-limit {}: they stay, and no "
+                          "more are taken",
+                          persist::extent_name(kind), base::size_text(bytes),
+                          persist::option_word(kind), base::size_text(most)));
+  }
 }
 
 void log_start(DaemonLog& log, PoolService& service) {
@@ -216,7 +215,7 @@ int serve(DaemonConfig& config) {
   }
   if (log.to_plain_stderr()) log.write(LogLevel::kInfo, starts);
   log_start(log, **service);
-  warn_of_low_limits(log, **service, options.server);
+  warn_of_low_limits(log, **service);
   malloc_trim(0);  // what only the start needed
   DaemonWatch watch(config, log, sessions, **service, hangup, reread);
   serving.store(service->get());
@@ -267,7 +266,8 @@ int main(int argc, char** argv) {
       "example: pmstored --pool /dev/shm/pool --create 256M --listen tcp://127.0.0.1:7000\n"
       "example: pmstored --pool /dev/shm/pool --files --file-limit 10G --listen tcp://[::]:7000\n"
       "example: pmstored --pool /dev/shm/pool --record-limit 2G --log-limit 1G "
-      "--listen tcp://[::]:7000");
+      "--listen tcp://[::]:7000\n"
+      "example: pmstored --pool /dev/shm/pool --log-reserve 256M --listen tcp://[::]:7000");
   Invocation invocation;
   app.callback([&] { invocation.run = [&] { return serve(config); }; });
   return parse_and_run(app, argc, argv, invocation);

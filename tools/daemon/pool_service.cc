@@ -39,7 +39,6 @@ Result<std::unique_ptr<PoolService>> PoolService::start(const ServiceOptions& op
   files.max_inodes = options.max_inodes;
   files.max_opens = options.max_opens;
   files.make_area = options.files;
-  files.most_file_bytes = options.most_file_bytes;
   files.on_fenced = options.on_fenced;
   files.on_damage = options.on_files_damage;
   // A user without root can use the files of a pool of theirs.

@@ -35,7 +35,6 @@ struct ServiceOptions {
   std::function<void(const Error&)> on_fenced = {};              // likewise
   std::function<void(const std::string&)> on_files_damage = {};  // as its on_damage
   bool files = false;                                            // as its make_area
-  uint64_t most_file_bytes = UINT64_MAX;                         // likewise
 };
 
 // A new pool with a store in it; durable on return. A file appears with all of it, or not at all.
@@ -61,6 +60,8 @@ class PoolService {
   const std::vector<fabric::Uri>& uris() const { return uris_; }
   const Server& server() const { return *server_; }
   const persist::PoolInfo& pool_info() const { return pool_->info(); }
+  // Those in force: the pool's, and of this run.
+  const persist::SpaceRules& space_rules() const { return pool_->space_rules(); }
   Executor& executor() { return executor_; }
   void set_outcome_retention_ms(uint32_t ms) { server_->set_outcome_retention_ms(ms); }
 
