@@ -15,13 +15,18 @@ Task<Result<uint64_t>> see_around_damage(Client& client, TableId table, std::str
   uint64_t damaged = 0;
   uint64_t cursor = 0;
   do {
-    PMSTORE_CO_TRY(const ScanPage page,
-                   co_await client.scan(table, cursor, kPageBytes, DamagedRecords::kSkip));
-    for (const RecordRef record : page.records) {
+    auto page = co_await client.scan(table, cursor, kPageBytes, DamagedRecords::kSkip);
+    if (!page && page.code() == ErrorCode::kConflict && cursor != 0) {
+      records.clear();
+      damaged = 0;
+      page = co_await client.scan(table, 0, kPageBytes, DamagedRecords::kSkip);
+    }
+    if (!page) co_return page.error();
+    for (const RecordRef record : page->records) {
       if (record.key >= from) records.insert_or_assign(std::string(record.key), record.value);
     }
-    damaged += page.damaged;
-    cursor = page.cursor;
+    damaged += page->damaged;
+    cursor = page->cursor;
   } while (cursor != 0);
   for (const auto& [key, value] : records) see(RecordRef{key, value});
   co_return damaged;

@@ -245,6 +245,9 @@ Task<Result<ScanPage>> Client::scan(TableId table, uint64_t cursor, uint32_t max
     if (pause_ns < 10'000'000) pause_ns *= 2;
     page = co_await session->calls().scan(request, capacity);
   }
+  if (!page && page.code() == ErrorCode::kTrimmed) {
+    co_return make_error(ErrorCode::kConflict, page.error().message);
+  }
   co_return page;
 }
 

@@ -13,6 +13,8 @@ constexpr size_t kTableRequest = 128;
 constexpr uint64_t kFreedWithinNs = 60'000'000'000;
 constexpr uint64_t kFirstFreedPauseNs = 20'000;
 constexpr uint64_t kLongestFreedPauseNs = 50'000'000;
+// Of a count of a table: each takes longer than the server waits for it to end.
+constexpr int kMostCounts = 5;
 
 // Any name that a table may have, also those of earlier releases with control characters.
 Status check_opened_name(std::string_view name) {
@@ -21,6 +23,33 @@ Status check_opened_name(std::string_view name) {
 }
 
 enum class Creation : uint8_t { kNone = 0, kIfMissing = 1, kNew = 2 };
+
+// Trimmed: begin again.
+base::Task<Result<TableUsage>> count_records(Connector& connector, TableId table,
+                                             bool records_only) {
+  PMSTORE_CO_TRY(const SessionRef session, co_await connector.connected());
+  TableUsage usage;
+  uint64_t cursor = 0;
+  do {
+    std::array<std::byte, kTableRequest> room;
+    MessageWriter request(room);
+    request.put(session->prefix());
+    request.put(TableUsageRequest{cursor, raw(table), records_only, {}});
+    const auto answer = co_await session->rpc().call(static_cast<uint16_t>(Method::kTableUsage),
+                                                     request.message(), sizeof(TableUsageReply));
+    if (!answer) co_return Error(answer.error());
+    MessageReader reader(answer->bytes());
+    const auto reply = reader.get<TableUsageReply>();
+    const bool ahead = reply.cursor == 0 || reply.cursor > cursor;
+    if (!reader.complete() || !ahead) co_return session->malformed_reply("a count of a table");
+    usage.records += reply.records;
+    usage.key_bytes += reply.key_bytes;
+    usage.value_bytes += reply.value_bytes;
+    usage.slot_bytes += reply.slot_bytes;
+    cursor = reply.cursor;
+  } while (cursor != 0);
+  co_return usage;
+}
 
 base::Task<Result<TableId>> open_by(SessionRef session, std::string_view name, Creation creation,
                                     TableKind kind) {
@@ -122,27 +151,15 @@ base::Task<Status> drop_table(Connector& connector, Executor& executor, std::str
 }
 
 base::Task<Result<TableUsage>> table_usage(Connector& connector, TableId table, bool records_only) {
-  PMSTORE_CO_TRY(const SessionRef session, co_await connector.connected());
-  TableUsage usage;
-  uint64_t cursor = 0;
-  do {
-    std::array<std::byte, kTableRequest> room;
-    MessageWriter request(room);
-    request.put(session->prefix());
-    request.put(TableUsageRequest{cursor, raw(table), records_only, {}});
-    const auto answer = co_await session->rpc().call(static_cast<uint16_t>(Method::kTableUsage),
-                                                     request.message(), sizeof(TableUsageReply));
-    if (!answer) co_return Error(answer.error());
-    MessageReader reader(answer->bytes());
-    const auto reply = reader.get<TableUsageReply>();
-    const bool ahead = reply.cursor == 0 || reply.cursor > cursor;
-    if (!reader.complete() || !ahead) co_return session->malformed_reply("a count of a table");
-    usage.records += reply.records;
-    usage.key_bytes += reply.key_bytes;
-    usage.value_bytes += reply.value_bytes;
-    usage.slot_bytes += reply.slot_bytes;
-    cursor = reply.cursor;
-  } while (cursor != 0);
+  auto usage = co_await count_records(connector, table, records_only);
+  for (int count = 1; !usage && usage.code() == ErrorCode::kTrimmed; ++count) {
+    if (count == kMostCounts) {
+      co_return make_error(ErrorCode::kConflict,
+                           "the server has moved records during each of 5 counts of this table; "
+                           "count them again");
+    }
+    usage = co_await count_records(connector, table, records_only);
+  }
   co_return usage;
 }
 

@@ -32,6 +32,15 @@ constexpr uint32_t kHeadersPerTurn = 32;
 // Each is a hole of its own, of 60 KiB.
 constexpr uint32_t kHolesPerTurn = 2;
 
+// Records move when fewer than a 256th of them was erased, beyond what was inserted, in so much
+// time.
+constexpr uint64_t kQuietNs = 500'000'000;
+constexpr uint64_t kSmallShare = 256;
+// A scan is over when no page of it was asked for in so much time.
+constexpr uint64_t kScanPauseNs = 10'000'000'000;
+// So long the moves that are due wait for scans, then the scans must begin again.
+constexpr uint64_t kMostWaitForScansNs = 60'000'000'000;
+
 // A page that is read, or a drain, may take as long as the disk.
 bool waits_for_a_disk(const persist::Pool& pool) {
   return pool.info().domain == persist::Domain::kNone;
@@ -197,6 +206,75 @@ base::Task<void> ServerCore::work_on_changes() {
   while (const auto frame = store->failed() ? std::nullopt : frame_to_free()) {
     if (arena.look_at_versions(*frame, kChunksPerTurn)) free_frame(*frame);
     co_await executor.yield();
+  }
+}
+
+// Under lock discipline rnic clients lock the words of records, and records stay where they are.
+void ServerCore::follow_sparse_slabs() {
+  if (discipline == LockDiscipline::kCpu && discipline_decided) run(move_records());
+}
+
+// What is erased in the next moment need not be moved before.
+base::Task<void> ServerCore::wait_for_fewer_erases() {
+  const SlabArena& arena = store->arena();
+  uint64_t used = 0;
+  do {
+    used = arena.used_slots();
+    co_await executor.sleep_for(kQuietNs);
+  } while (arena.used_slots() + used / kSmallShare < used);
+}
+
+base::Task<void> ServerCore::move_records() {
+  const SlabArena& arena = store->arena();
+  moving_records_ = true;
+  waited_for_scans_ns_ = 0;
+  while (!store->failed() && (arena.looks_sparse() || arena.is_emptying())) {
+    co_await wait_for_fewer_erases();
+    co_await move_while_quiet();
+    follow_frames();
+  }
+  moving_records_ = false;
+}
+
+// Until there is no scan that would have to begin again; but scans do not hold moves up for ever.
+base::Task<void> ServerCore::wait_for_scans() {
+  const ScanCursors& scans = store->scan_cursors();
+  uint64_t pages = scans.pages();
+  uint64_t quiet_ns = 0;
+  while (scans.any_open() && pages != scans_over_at_ &&
+         waited_for_scans_ns_ < kMostWaitForScansNs) {
+    co_await executor.sleep_for(kQuietNs);
+    waited_for_scans_ns_ += kQuietNs;
+    quiet_ns = scans.pages() == pages ? quiet_ns + kQuietNs : 0;
+    pages = scans.pages();
+    if (quiet_ns >= kScanPauseNs) scans_over_at_ = pages;
+  }
+}
+
+// Each step is a turn of the executor. It may keep others waiting, and a disk busy: so the steps
+// take half of the time at most.
+base::Task<void> ServerCore::move_while_quiet() {
+  SlabArena& arena = store->arena();
+  const bool disk = waits_for_a_disk(pool);
+  const size_t most = disk ? RecordMover::kMostRecordsToDisk : RecordMover::kMostRecords;
+  uint64_t used = arena.used_slots();
+  uint64_t since_ns = executor.now_ns();
+  while (!store->failed()) {
+    co_await wait_for_scans();
+    co_await executor.yield();  // answers go first
+    group.finish();
+    const uint64_t begun_ns = executor.now_ns();
+    const auto more = store->move_some_records(most);
+    const uint64_t ended_ns = executor.now_ns();
+    if (!more) look_for_failure();
+    if (!more || !*more) co_return;
+    follow_frames();
+    const uint64_t pause_ns = store->moving_waits() ? kQuietNs : ended_ns - begun_ns;
+    if (pause_ns > 0) co_await executor.sleep_for(pause_ns);
+    if (arena.used_slots() + used / kSmallShare < used) co_return;
+    if (ended_ns - since_ns < kQuietNs) continue;
+    used = arena.used_slots();
+    since_ns = ended_ns;
   }
 }
 

@@ -107,9 +107,11 @@ std::string index_stat_json(const ServerCore& core) {
 }
 
 std::string frames_stat_json(const ServerCore& core) {
-  return fmt::format(R"({{"to_go": {}, "freed": {}, "deaf": {}, "holes_failed": {}}})",
+  return fmt::format(R"({{"to_go": {}, "freed": {}, "deaf": {}, "holes_failed": {}, )"
+                     R"("records_moved": {}}})",
                      std::popcount(core.store->arena().aside()), core.totals.frames_freed,
-                     core.totals.frames_deaf, core.totals.holes_failed);
+                     core.totals.frames_deaf, core.totals.holes_failed,
+                     core.store->moved_records());
 }
 
 // Headers that a start from a checkpoint did not read.

@@ -183,6 +183,7 @@ class ServerCore final : public service::Service {
   // some.
   void follow_frames() {
     if (frames_seen_ != store->arena().changes() && !following_frames_) run(work_on_frames());
+    if (store->arena().looks_sparse() && !moving_records_) follow_sparse_slabs();
   }
   // What it knew of frames is known no more: one may be freed now.
   void look_at_frames_again() { frames_seen_ = 0; }
@@ -261,6 +262,11 @@ class ServerCore final : public service::Service {
   // record_frames_work.cc
   base::Task<void> work_on_frames();
   base::Task<void> work_on_changes();
+  void follow_sparse_slabs();
+  base::Task<void> move_records();
+  base::Task<void> wait_for_fewer_erases();
+  base::Task<void> wait_for_scans();
+  base::Task<void> move_while_quiet();
   bool release_some_blocks();
   bool register_one_frame();
   bool is_known(uint32_t frame) const;
@@ -324,6 +330,9 @@ class ServerCore final : public service::Service {
   const uint64_t started_ns_ = executor.now_ns();
   uint64_t frames_seen_ = UINT64_MAX;  // SlabArena::changes() that work_on_frames() has looked at
   bool following_frames_ = false;
+  bool moving_records_ = false;       // move_records() runs
+  uint64_t waited_for_scans_ns_ = 0;  // by it
+  uint64_t scans_over_at_ = 0;        // ScanCursors::pages() when all scans were over
   // The same of give_back_idle_slabs(), and of release_leftovers().
   uint64_t idle_seen_ = UINT64_MAX;
   uint64_t leftovers_seen_ = UINT64_MAX;

@@ -32,6 +32,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <unordered_set>
@@ -88,6 +89,18 @@ class CpuCommit {
   // prepare() and Prepared::commit() in one step, or only the validation of the reads when the
   // request writes nothing.
   Status commit(const CommitView& request);
+
+  // ---- moves (moved_records.cc) ----
+
+  // May move() move it? It is a live record, and neither locked nor viewed.
+  bool is_movable(SlotOffset slot) const { return movable(slot).has_value(); }
+  // Moves the records of these slots to slots of SlabArena::allocate_for_move(), in one transaction
+  // `id` of the server: the first ones, for which there is room. Gives their number; durable and
+  // visible. Requires that each is_movable() and that no transaction is in the group (CHECK).
+  // Nothing has changed after Full: there is no slot for the first one; TooLarge: the log does not
+  // take them together; BackPressure: undecided transactions hold the log. Io; CommitUnknown, and
+  // then the failure is latched.
+  Result<size_t> move(TxId id, std::span<const SlotOffset> slots);
 
   // ---- groups ----
 
@@ -155,6 +168,9 @@ class CpuCommit {
   bool is_inserted_by_held(const IndexKey& key) const;
   bool is_inserted_by_another(const IndexKey& key) const;
   bool is_guarded(const IndexKey& key) const;
+  std::optional<PlannedWrite> movable(SlotOffset slot) const;
+  Status plan_move(PlannedWrite& write);
+  Status plan_moves(CommitPlan& plan, std::span<const SlotOffset> slots);
   Status guard(CommitPlan& plan, std::span<const std::byte> absences);
   void note_held(std::unique_ptr<CommitPlan> plan);
   // Nobody meets it any more as held. nullptr: it is one of plans_.

@@ -185,23 +185,26 @@ Status SlabArena::write_header(uint32_t chunk, uint16_t size_class, uint32_t run
 }
 
 std::optional<uint32_t> SlabArena::find_free_run(uint32_t run) {
-  const auto count = static_cast<uint32_t>(chunks_.size());
-  uint32_t length = 0;
   // Once from where the last search ended, once from the start.
   for (const uint32_t begin : {search_from_, uint32_t{0}}) {
-    length = 0;
-    for (uint32_t chunk = begin; chunk < count; ++chunk) {
-      if (frames_.begins_part(chunk)) length = 0;
-      if (is_aside(frames_.frame_of_chunk(chunk))) {
-        length = 0;
-        continue;
-      }
-      length = chunks_[chunk].kind == Chunk::Kind::kFree ? length + 1 : 0;
-      if (length == run) {
-        search_from_ = chunk + 1;
-        return chunk + 1 - run;
-      }
+    const auto first = find_free_run(run, begin, end_of_chunks());
+    if (!first) continue;
+    search_from_ = *first + run;
+    return first;
+  }
+  return std::nullopt;
+}
+
+std::optional<uint32_t> SlabArena::find_free_run(uint32_t run, uint32_t begin, uint32_t end) const {
+  uint32_t length = 0;
+  for (uint32_t chunk = begin; chunk < end; ++chunk) {
+    if (frames_.begins_part(chunk)) length = 0;
+    if (is_shut(frames_.frame_of_chunk(chunk))) {
+      length = 0;
+      continue;
     }
+    length = chunks_[chunk].kind == Chunk::Kind::kFree ? length + 1 : 0;
+    if (length == run) return chunk + 1 - run;
   }
   return std::nullopt;
 }
@@ -270,6 +273,7 @@ void SlabArena::count_used(uint32_t chunk, int64_t slots) {
   }
   if (used_in_frame_[frame] == 0 && frames_.comes_back(frame)) ++changes_;
   if (slots < 0 && state.used == 0 && lets_one_go(chunk)) ++changes_;
+  note_use(chunk, slots);
 }
 
 Status SlabArena::claim(uint8_t size_class) {
@@ -279,15 +283,22 @@ Status SlabArena::claim(uint8_t size_class) {
     PMSTORE_TRY(first, find_other_run(size_class));
     if (!first) return {};  // a slot of that size is free now
   }
+  PMSTORE_CHECK(!has_free(size_class), "a slab is claimed when its size class has no free slot");
+  return make_slab(*first, size_class);
+}
+
+// Of a free run.
+Status SlabArena::make_slab(uint32_t first, uint8_t size_class) {
+  const uint32_t run = run_chunks_of(size_class);
   uint64_t base = 0;
-  for (uint32_t i = 0; i < run; ++i) base = std::max(base, chunks_[*first + i].base_version);
+  for (uint32_t i = 0; i < run; ++i) base = std::max(base, chunks_[first + i].base_version);
   for (uint32_t i = 0; i < run; ++i) {
-    PMSTORE_CHECK(chunks_[*first + i].kind == Chunk::Kind::kFree, "a slab's chunks were free");
+    PMSTORE_CHECK(chunks_[first + i].kind == Chunk::Kind::kFree, "a slab's chunks were free");
   }
-  const uint64_t start = raw(begin_of(*first));
-  PMSTORE_TRY_STATUS(clear_slots(*first, size_class));
-  PMSTORE_TRY_STATUS(write_header(*first, size_class, run, base));
-  Chunk& state = chunks_[*first];
+  const uint64_t start = raw(begin_of(first));
+  PMSTORE_TRY_STATUS(clear_slots(first, size_class));
+  PMSTORE_TRY_STATUS(write_header(first, size_class, run, base));
+  Chunk& state = chunks_[first];
   PMSTORE_CHECK(base >= state.base_version, "a base version never falls");
   state.kind = Chunk::Kind::kSlab;
   state.size_class = size_class;
@@ -296,11 +307,10 @@ Status SlabArena::claim(uint8_t size_class) {
   state.base_version = base;
   largest_run_ = std::max(largest_run_, run);  // a claim that has failed holds no frame back
   for (uint32_t i = 1; i < run; ++i) {
-    chunks_[*first + i].kind = Chunk::Kind::kInside;
-    chunks_[*first + i].first = *first;
+    chunks_[first + i].kind = Chunk::Kind::kInside;
+    chunks_[first + i].first = first;
   }
   const uint32_t slots_count = slots_per_slab(size_class);
-  PMSTORE_CHECK(!has_free(size_class), "a slab is claimed when its size class has no free slot");
   for (uint32_t i = slots_count; i > 0; --i) {  // the lowest is handed out first
     push_free(size_class, start + kSlabHeaderBytes + uint64_t{i - 1} * kSlotBytes[size_class]);
   }
@@ -314,6 +324,10 @@ Result<std::optional<uint32_t>> SlabArena::find_other_run(uint8_t size_class) {
     PMSTORE_TRY_STATUS(give_back_empty_slabs());
     search_from_ = 0;
     if (const auto first = find_free_run(run)) return first;
+    if (reopen()) {
+      if (has_free(size_class)) return std::optional<uint32_t>();
+      continue;
+    }
     if (aside_ == 0) break;
     // What was to go is used before the pool has to give more.
     take_in_again(static_cast<uint32_t>(std::countr_zero(aside_)));
@@ -366,6 +380,8 @@ Status SlabArena::give_back_slab(uint32_t chunk) {
     chunks_[chunk + i].leftover = true;
   }
   if (std::exchange(chunks_[chunk].leaving, false)) --leaving_;
+  chunks_[chunk].closed = false;
+  if (is_emptying_slab(chunk)) forget_emptying_slab();
   return {};
 }
 
@@ -389,14 +405,19 @@ void SlabArena::push_free(uint8_t size_class, uint64_t slot) {
 }
 
 // From the begin of slot space, so that frames at its end become empty.
-std::optional<SlotOffset> SlabArena::take_free(uint8_t size_class) {
+std::optional<SlotOffset> SlabArena::take_free(uint8_t size_class, uint64_t frames) {
   FreeSlots& of_class = free_slots_[size_class];
-  while (has_free(size_class)) {
-    const auto frame = static_cast<unsigned>(std::countr_zero(of_class.frames & ~aside_));
+  const uint64_t open = frames & ~(aside_ | emptying_frame_);
+  while ((of_class.frames & open) != 0) {
+    const auto frame = static_cast<unsigned>(std::countr_zero(of_class.frames & open));
     auto& list = of_class.in_frame[frame];
     const uint32_t slot = list.back();
     list.pop_back();
     if (list.empty()) of_class.frames &= ~(uint64_t{1} << frame);
+    if (is_emptying_slab(static_cast<uint32_t>(uint64_t{slot} * 64 / kChunkBytes))) {
+      emptying_slots_.push_back(slot);
+      continue;
+    }
     if (!is_leaving(slot)) return static_cast<SlotOffset>(uint64_t{slot} * 64);
   }
   return std::nullopt;
@@ -409,13 +430,16 @@ Result<SlotOffset> SlabArena::allocate(uint8_t size_class) {
     if (!claimed) return claimed.error();
     taken = take_free(size_class);
   }
-  const SlotOffset slot = *taken;
+  use(*taken, size_class);
+  return *taken;
+}
+
+void SlabArena::use(SlotOffset slot, uint8_t size_class) {
   ++chunks_[raw(slot) / kChunkBytes].used;
   PMSTORE_CHECK(chunks_[raw(slot) / kChunkBytes].used <= slots_per_slab(size_class) &&
                     chunks_[raw(slot) / kChunkBytes].size_class == size_class,
                 "a slot is handed out once, by its own size class");
   count_used(static_cast<uint32_t>(raw(slot) / kChunkBytes), 1);
-  return slot;
 }
 
 void SlabArena::free_slot(SlotOffset slot) {
@@ -423,6 +447,10 @@ void SlabArena::free_slot(SlotOffset slot) {
   PMSTORE_CHECK(state.kind == Chunk::Kind::kSlab && state.used > 0, "only a used slot is freed");
   --state.used;
   count_used(static_cast<uint32_t>(raw(slot) / kChunkBytes), -1);
+  if (is_emptying_slab(static_cast<uint32_t>(raw(slot) / kChunkBytes))) {
+    emptying_slots_.push_back(static_cast<uint32_t>(raw(slot) / 64));
+    return;
+  }
   push_free(state.size_class, raw(slot));
 }
 

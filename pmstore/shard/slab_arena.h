@@ -8,8 +8,11 @@
 // a slot never fall.
 // A frame without records is set aside before it is given back: no slot of it is handed out
 // meanwhile, unless there is no other room.
+// Slabs of which little is used can be emptied: their records move to other slabs, by transactions
+// of the server (record_mover.h). No slot of such a slab is handed out meanwhile.
 // Invariants: a slot is free or used, never both; a frame that is set aside has no used slot; per
-// slab, free and used slots add up to slots_per_slab; a base version never falls. Threads: one.
+// slab, free and used slots add up to slots_per_slab; a base version never falls; a slab that is
+// closed has no used slot, or is the one that is being emptied. Threads: one.
 // What is durable: a slab's header before any slot of it is handed out.
 #pragma once
 
@@ -20,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/random.h"
 #include "base/result.h"
 #include "persist/memory.h"
 #include "persist/pool.h"
@@ -91,12 +95,18 @@ class SlabArena {
     for (const FreeSlots& of_class : free_slots_) {
       for (const auto& list : of_class.in_frame) {
         for (const uint32_t slot : list) {
-          if (!is_leaving(slot)) visit(static_cast<SlotOffset>(uint64_t{slot} * 64));
+          const Chunk& slab = chunks_[uint64_t{slot} * 64 / kChunkBytes];
+          if (!slab.is_gone()) visit(static_cast<SlotOffset>(uint64_t{slot} * 64));
         }
       }
     }
-    for (uint32_t chunk = 0; leaving_ > 0 && chunk < chunks_.size(); ++chunk) {
-      if (!chunks_[chunk].leaving) continue;
+    if (emptying_slab_ && !chunks_[*emptying_slab_].is_gone()) {
+      for (const uint32_t slot : emptying_slots_) {
+        visit(static_cast<SlotOffset>(uint64_t{slot} * 64));
+      }
+    }
+    for (uint32_t chunk = 0; chunk < chunks_.size(); ++chunk) {
+      if (!chunks_[chunk].is_gone()) continue;
       const Slab slab{chunk, chunks_[chunk].size_class, chunks_[chunk].base_version};
       for (uint32_t i = slots_per_slab(slab.size_class); i > 0; --i) visit(slot_of(slab, i - 1));
     }
@@ -136,6 +146,43 @@ class SlabArena {
   // The pool keeps its blocks, or a device has pinned what slots lie in: from here on both of these
   // do nothing.
   void keep_blocks() { keeps_blocks_ = true; }
+
+  // ---- slabs and frames that are emptied (slab_arena_sparse.cc) ----
+  // A slot was freed, and records should move: begin_emptying() would find something. Not told of
+  // while something is being emptied.
+  bool looks_sparse() const { return looks_sparse_; }
+  // As after a start: nothing was tried yet. Does nothing while something is being emptied.
+  void look_for_sparse();
+  // Decides what is to be emptied. First slabs of size classes that use less than half of their
+  // slots, from the end of slot space on, until seven eighths of the rest are used. Then the last
+  // frame with records, if unused chunks in front of it hold its slabs and half a frame more.
+  // Size classes and frames that were tried in vain are passed over until a slot of theirs is
+  // freed. False: nothing. CHECK: nothing is being emptied.
+  bool begin_emptying();
+  // The last slab below `before` that is to be emptied; no slot of it is handed out from here on.
+  // Looks at some chunks; `before` is where the next call goes on, and 0 behind the last one.
+  std::optional<Slab> next_to_empty(uint32_t& before);
+  // A slot for the record in `from`, in another slab of the same size class: in a frame in front of
+  // the one that is emptied, or in its own frame or one in front of it. Makes a slab where that
+  // saves a frame, of unused slabs too. Full, and nothing has changed: there is none. Takes nothing
+  // from the pool. Io.
+  Result<SlotOffset> allocate_for_move(SlotOffset from);
+  // Since next_to_empty() has given it the slab may have become empty, and be free or another one.
+  bool is_being_emptied(const Slab& slab) const;
+  // Slots of the slab are handed out again, if it still has records.
+  void end_emptying_slab();
+  // There is no slot for a record: no slab of the size class, or of the frame, is emptied further
+  // in this round. False: nothing is left to be emptied.
+  bool stop_emptying(uint8_t size_class);
+  // The same of all that is being emptied.
+  void end_emptying();
+  // The same, and all of it was tried. What could not move is stuck, unless slots were freed
+  // meanwhile.
+  void end_round();
+  // begin_emptying() was the last of these calls; an allocation that finds no other room ends it.
+  bool is_emptying() const { return emptying_classes_ != 0 || emptying_frame_ != 0; }
+  bool is_emptying_slab(uint32_t chunk) const { return emptying_slab_ == chunk; }
+  uint32_t end_of_chunks() const { return static_cast<uint32_t>(chunks_.size()); }
 
   // ---- frames that are empty ----
   // Rises when a frame is taken, when the last slot of one that can be given back is freed, and
@@ -189,6 +236,9 @@ class SlabArena {
     // Of a slab without a used slot: it will be free. Its slots may be in lists of free slots, or
     // not be there any more.
     bool leaving = false;
+    // Of a slab: it is being emptied, or was; it will be free when no slot of it is used.
+    bool closed = false;
+    bool is_gone() const { return leaving || (closed && used == 0); }
     uint32_t run = 1;    // of the slab, at its first chunk
     uint32_t first = 0;  // of an inside chunk: the slab's first
     uint32_t used = 0;   // slots handed out
@@ -210,20 +260,35 @@ class SlabArena {
   static uint32_t checksum_of(const SlabHeader& header, uint32_t chunk);
   // Whatever its generation is. `end` is that of the part in which the chunk lies.
   static bool is_header(const SlabHeader& header, uint32_t chunk, uint32_t end);
-  uint32_t end_of_chunks() const { return static_cast<uint32_t>(chunks_.size()); }
   Result<bool> mend_header(uint32_t chunk);
   Result<bool> mend_unused(uint32_t chunk);
   Status claim(uint8_t size_class);
+  Status make_slab(uint32_t first, uint8_t size_class);
   Result<std::optional<uint32_t>> find_other_run(uint8_t size_class);
   Status grow(uint32_t run);
   Error no_room(uint32_t run) const;
   Status clear_slots(uint32_t first, uint8_t size_class);
   std::optional<uint32_t> find_free_run(uint32_t run);
+  std::optional<uint32_t> find_free_run(uint32_t run, uint32_t begin, uint32_t end) const;
   Status give_back_empty_slabs();
+  std::optional<uint32_t> find_unused_run(uint32_t run, uint32_t end) const;
+  Status give_back_slabs(uint32_t first, uint32_t end);
+  Result<std::optional<uint32_t>> free_run_for_move(uint32_t run, uint32_t end);
   Status give_back_slab(uint32_t chunk);
   bool is_leaving(uint32_t slot) const {  // slot offset / 64
-    return chunks_[uint64_t{slot} * 64 / kChunkBytes].leaving;
+    return chunks_[uint64_t{slot} * 64 / kChunkBytes].is_gone();
   }
+  bool is_shut(uint32_t frame) const { return ((aside_ | emptying_frame_) >> frame & 1) != 0; }
+  void note_use(uint32_t chunk, int64_t slots);
+  uint64_t surplus_of(uint8_t size_class) const;
+  bool is_sparse(uint8_t size_class) const;
+  uint32_t sparse_classes() const;
+  std::optional<uint32_t> frame_to_empty() const;
+  bool is_to_be_emptied(uint32_t chunk) const;
+  bool reopen();
+  void forget_emptying_slab();
+  void prefer_early_slot(uint8_t size_class, uint64_t frames);
+  void use(SlotOffset slot, uint8_t size_class);
   void mark_idle_slabs(uint32_t kept);
   void forget_leaving_slots();
   Status write_leaving(uint32_t most);
@@ -239,9 +304,10 @@ class SlabArena {
   bool is_in_large_run(uint32_t chunk) const;
   void push_free(uint8_t size_class, uint64_t slot);
   bool has_free(uint8_t size_class) const {
-    return (free_slots_[size_class].frames & ~aside_) != 0;
+    return (free_slots_[size_class].frames & ~(aside_ | emptying_frame_)) != 0;
   }
-  std::optional<SlotOffset> take_free(uint8_t size_class);
+  // In one of `frames`, a bit for each, and in none that is shut.
+  std::optional<SlotOffset> take_free(uint8_t size_class, uint64_t frames = UINT64_MAX);
   void count_used(uint32_t chunk, int64_t slots);
   // Chunks of `frame` begin and end there.
   std::pair<uint32_t, uint32_t> chunks_in(uint32_t frame) const;
@@ -285,6 +351,22 @@ class SlabArena {
     uint64_t frames = 0;      // a bit for each with a slab that is leaving
   } idle_look_;
   uint32_t leaving_ = 0;  // slabs
+  // Slabs with a used slot, and those slots, of a size class.
+  struct Use {
+    uint64_t slabs = 0;
+    uint64_t slots = 0;
+  };
+  std::array<Use, kSizeClasses> use_{};
+  std::array<uint64_t, kMostFrames> used_chunks_in_{};  // of such slabs
+  bool looks_sparse_ = false;
+  uint32_t emptying_classes_ = 0;          // a bit for each size class
+  uint64_t emptying_frame_ = 0;            // its bit
+  uint64_t used_at_begin_ = 0;             // slots, at begin_emptying()
+  uint32_t stuck_classes_ = 0;             // bits of those that were tried in vain
+  uint64_t stuck_frames_ = 0;              // the same; meaningless for frames without records
+  std::optional<uint32_t> emptying_slab_;  // its first chunk; not of emptying_frame_
+  Random probes_{1};                       // of prefer_early_slot()
+  std::vector<uint32_t> emptying_slots_;   // free ones of it, slot offset / 64, in no other list
   uint32_t leftovers_from_ = 0;
   bool keeps_blocks_ = false;
   std::function<uint64_t(SlotOffset)> version_of_;

@@ -87,6 +87,8 @@ void SlabArena::set_aside(uint32_t frame) {
   PMSTORE_CHECK(!is_aside(frame) && frames_.comes_back(frame) && used_in_frame_[frame] == 0,
                 "an extent with records is not freed");
   const auto [first, end] = chunks_in(frame);
+  if (emptying_slab_ && *emptying_slab_ >= first && *emptying_slab_ < end) forget_emptying_slab();
+  emptying_frame_ &= ~(uint64_t{1} << frame);
   PMSTORE_CHECK(unused_chunks_ >= end - first, "all chunks of an empty frame are unused");
   unused_chunks_ -= end - first;
   aside_ |= uint64_t{1} << frame;

@@ -39,13 +39,15 @@ void SlabArena::mark_idle_slabs(uint32_t kept) {
   for (uint32_t looks = 0; look.chunk < chunks_.size() && looks < kLooks; ++looks, ++look.chunk) {
     Chunk& state = chunks_[look.chunk];
     const uint32_t frame = frames_.frame_of_chunk(look.chunk);
-    if (state.kind != Chunk::Kind::kSlab || state.used != 0 || is_aside(frame)) continue;
-    if (look.kept < kept) {
+    if (state.kind != Chunk::Kind::kSlab || state.used != 0 || is_shut(frame)) continue;
+    if (!state.closed && look.kept < kept) {
       look.kept += state.run;
       continue;
     }
     PMSTORE_CHECK(!state.leaving, "a round begins when the last one is over");
     state.leaving = true;
+    state.closed = false;
+    if (is_emptying_slab(look.chunk)) forget_emptying_slab();
     ++leaving_;
     look.frames |= uint64_t{1} << frame;
   }

@@ -1,6 +1,7 @@
 #include "pmstore/shard/store.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "pmstore/shard/recovery.h"
@@ -11,11 +12,13 @@ Store::Store(persist::Pool& pool, TableCatalog catalog, SlabArena arena, LockTab
              KeyIndex index)
     : latch_(pool.memory()),
       records_(pool, std::move(catalog), std::move(arena), std::move(words), std::move(index)),
+      cursors_(records_.catalog().header().epoch),
       sessions_(records_.catalog()),
       rings_(records_, latch_),
       log_(records_, latch_),
       cpu_(records_, log_, latch_),
       two_phase_(records_, log_, cpu_, latch_),
+      mover_(records_, cpu_, log_, sessions_, cursors_),
       rnic_(records_, latch_),
       drops_(records_, cpu_, latch_) {}
 
@@ -96,6 +99,7 @@ Status Store::begin(log::Ring log) {
   while (const auto frame = arena().empty_frame(0)) {
     if (const auto freed = give_back_frame(*frame); !freed) return freed.error();
   }
+  arena().look_for_sparse();
   return {};
 }
 
@@ -182,6 +186,42 @@ Result<bool> Store::give_back_idle_slabs(uint32_t most, uint32_t kept) {
   return all;
 }
 
+Result<bool> Store::move_some_records(size_t most) {
+  if (latch_.failed()) return latch_.error();
+  PMSTORE_CHECK(group_size() == 0, "what waits for a drain comes first");
+  auto more = mover_.step(most);
+  if (!more && more.code() != ErrorCode::kFull) latch_.set();
+  if (!more) mover_.stop();
+  return more;
+}
+
+Result<size_t> Store::scan(ScanRequest request, std::span<std::byte> room) {
+  PMSTORE_TRY(request.cursor, cursors_.position(request.cursor));
+  PMSTORE_TRY(const size_t bytes, TableScan(records_).page(request, room));
+  ScanReply reply;
+  PMSTORE_CHECK(bytes >= sizeof(reply), "a page has a head");
+  std::memcpy(&reply, room.data(), sizeof(reply));
+  reply.cursor = cursors_.cursor(reply.cursor);
+  std::memcpy(room.data(), &reply, sizeof(reply));
+  return bytes;
+}
+
+Result<ScanReply> Store::scan(ScanRequest request, TableScan::Page& page) {
+  PMSTORE_TRY(request.cursor, cursors_.position(request.cursor));
+  PMSTORE_TRY(ScanReply reply, TableScan(records_).page(request, page));
+  reply.cursor = cursors_.cursor(reply.cursor);
+  return reply;
+}
+
+// A position is a slot where this call has visited as many as it may.
+Result<TableUsageReply> Store::table_usage(TableId table, uint64_t cursor) {
+  PMSTORE_TRY(const uint64_t position, cursors_.position(cursor));
+  PMSTORE_TRY(TableUsageReply usage, TableScan(records_).usage(table, position * 64));
+  PMSTORE_CHECK(usage.cursor % 64 == 0, "the next slot to be visited");
+  usage.cursor = cursors_.cursor(usage.cursor / 64);
+  return usage;
+}
+
 // The next extent of that frame, or of another one, may be used for slots with the same numbers. So
 // versions go on above all that there were, whatever is left in logs and in clients' memories.
 Result<bool> Store::give_back_frame(uint32_t frame, const std::function<void()>& withdraw) {
@@ -201,6 +241,7 @@ Result<bool> Store::give_back_frame(uint32_t frame, const std::function<void()>&
 
 Status Store::close() {
   if (latch_.failed()) return latch_.error();
+  stop_moving();
   viewed_slots()->free_kept();  // a checkpoint has no slot that no record uses
   PMSTORE_TRY_STATUS(rings_.flush_in_place());
   PMSTORE_TRY_STATUS(log_.flush_in_place());

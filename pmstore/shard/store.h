@@ -7,6 +7,7 @@
 //   CpuCommit     transactions of LockDiscipline::kCpu                     cpu_commit.h
 //   TwoPhase      those of several servers                                 two_phase.h
 //   RnicCommit    the server's part of LockDiscipline::kRnic               rnic_commit.h
+//   RecordMover   records that leave slabs of which little is used       record_mover.h
 //   TableScan     pages of a table's records, and its usage                table_scan.h
 //   RangeScan     pages of an ordered table, in order                      range_scan.h
 //   TableDrop     dropping tables                                          table_drop.h
@@ -35,8 +36,10 @@
 #include "pmstore/shard/cpu_commit.h"
 #include "pmstore/shard/failure_latch.h"
 #include "pmstore/shard/range_scan.h"
+#include "pmstore/shard/record_mover.h"
 #include "pmstore/shard/record_store.h"
 #include "pmstore/shard/rnic_commit.h"
+#include "pmstore/shard/scan_cursors.h"
 #include "pmstore/shard/session_numbers.h"
 #include "pmstore/shard/shard_log.h"
 #include "pmstore/shard/table_drop.h"
@@ -82,6 +85,12 @@ class Store {
   Status look_at_headers(uint32_t most);
   // SlabArena::give_back_idle_slabs(). Io, which latches a failure.
   Result<bool> give_back_idle_slabs(uint32_t most, uint32_t kept);
+  // Under lock discipline cpu: RecordMover::step(). After an error other than Full a failure is
+  // latched.
+  Result<bool> move_some_records(size_t most = RecordMover::kMostRecords);
+  void stop_moving() { mover_.stop(); }
+  bool moving_waits() const { return mover_.waits(); }
+  uint64_t moved_records() const { return mover_.moved(); }
   const RecoveryReport& recovery() const { return recovery_; }
   void set_recovery_duration(uint64_t us) { recovery_.duration_us = us; }
   // Something could not be made durable.
@@ -108,9 +117,12 @@ class Store {
   Result<size_t> get(TableId table, std::string_view key, std::span<std::byte> room) const {
     return records_.get(table, key, room);
   }
-  Result<size_t> scan(const ScanRequest& request, std::span<std::byte> room) const {
-    return TableScan(records_).page(request, room);
-  }
+  // As TableScan::page() and usage(), with the cursors of ScanCursors. Trimmed: records have moved
+  // since the first page.
+  Result<size_t> scan(ScanRequest request, std::span<std::byte> room);
+  Result<ScanReply> scan(ScanRequest request, TableScan::Page& page);
+  Result<TableUsageReply> table_usage(TableId table, uint64_t cursor);
+  const ScanCursors& scan_cursors() const { return cursors_; }
   Result<size_t> range_scan(const RangeScanRequest& request, OrderedIndex::Range range,
                             std::span<std::byte> room) const {
     return RangeScan(records_).page(request, range, room);
@@ -118,12 +130,6 @@ class Store {
   Result<RangeScan::Head> range_scan(const RangeScanRequest& request, OrderedIndex::Range range,
                                      uint64_t most_bytes, RangeScan::Page& page) const {
     return RangeScan(records_).page(request, range, most_bytes, page);
-  }
-  Result<ScanReply> scan(const ScanRequest& request, TableScan::Page& page) const {
-    return TableScan(records_).page(request, page);
-  }
-  Result<TableUsageReply> table_usage(TableId table, uint64_t cursor) const {
-    return TableScan(records_).usage(table, cursor);
   }
   // Only how many keys the index of an ordered table has. UnknownTable.
   Result<TableUsageReply> ordered_usage(TableId table) const {
@@ -205,11 +211,13 @@ class Store {
 
   FailureLatch latch_;
   RecordStore records_;
+  ScanCursors cursors_;
   SessionNumbers sessions_;
   ClientRings rings_;
   ShardLog log_;
   CpuCommit cpu_;
   TwoPhase two_phase_;
+  RecordMover mover_;
   RnicCommit rnic_;
   TableDrop drops_;
   RecoveryReport recovery_;

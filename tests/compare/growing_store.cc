@@ -2,15 +2,18 @@
 //
 // A server on a pool of --bytes in a file, and a client with several operations under way, on one
 // executor. First each insert is followed by a get of any key so far, up to --records; then the
-// later nine tenths are erased, with gets between. Turns of the executor and requests are measured
-// by the processor time of their thread, so other programs on the machine do not change them much.
-// A turn has the client's work of that turn in it, too.
+// later nine tenths are erased, with gets between; with --scattered nine of ten everywhere. Then
+// the server has time to move records together and to give space back. Turns of the executor and
+// requests are measured by the processor time of their thread, so other programs on the machine do
+// not change them much. A turn has the client's work of that turn in it, too.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,12 +37,22 @@ struct Options {
   uint64_t records = 1'000'000;
   size_t value_bytes = 64;
   unsigned workers = 8;
+  bool scattered = false;
 };
 
+// The server moves records when few were erased for half a second.
+constexpr uint64_t kSettledNs = 3'000'000'000;
 constexpr uint64_t kLongTurnNs = 1'000'000;
 
 std::string key_of(uint64_t i) { return fmt::format("key{:012}", i); }
 
+uint64_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  uint64_t pages = 0;
+  uint64_t resident = 0;
+  if (!(statm >> pages >> resident)) fail("/proc/self/statm cannot be read");
+  return resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
 double now_s() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   return std::chrono::duration<double>(now).count();
@@ -84,7 +97,8 @@ class Load {
   }
 
   void grow() { phase("grow", 0, &Load::insert); }
-  void shrink() { phase("shrink", options_.records / 10, &Load::erase); }
+  void shrink() { phase("shrink", options_.scattered ? 0 : options_.records / 10, &Load::erase); }
+  void settle() { phase("settle", 0, &Load::wait); }
 
  private:
   void phase(const char* name, uint64_t first, Task<void> (Load::*work)(uint64_t)) {
@@ -103,6 +117,7 @@ class Load {
     const double cpu_seconds = static_cast<double>(thread_cpu_ns() - begin_cpu) / 1e9;
     std::sort(took_ns_.begin(), took_ns_.end());
     const auto percentile = [&](double of) {
+      if (took_ns_.empty()) return 0.0;
       const auto at = static_cast<size_t>(of * static_cast<double>(took_ns_.size() - 1));
       return static_cast<double>(took_ns_[at]) / 1e3;
     };
@@ -111,12 +126,12 @@ class Load {
         R"({{"phase": "{}", "records": {}, "value_bytes": {}, "requests": {}, )"
         R"("seconds": {:.1f}, "cpu_seconds": {:.1f}, "server_messages": {}, "bytes_read": {}, )"
         R"("p50_us": {:.1f}, "p99_us": {:.1f}, "p999_us": {:.1f}, "turns": {}, )"
-        R"("longest_turn_us": {:.1f}, "turns_over_1_ms": {}, "stat": {}}})"
+        R"("longest_turn_us": {:.1f}, "turns_over_1_ms": {}, "resident_bytes": {}, "stat": {}}})"
         "\n",
         name, options_.records, options_.value_bytes, took_ns_.size(), seconds, cpu_seconds,
         spent.server_messages, spent.bytes_read, percentile(0.5), percentile(0.99),
         percentile(0.999), turns_.count, static_cast<double>(turns_.longest_ns) / 1e3,
-        turns_.long_ones, must(executor_.run(client_->server_stat())));
+        turns_.long_ones, resident_bytes(), must(executor_.run(client_->server_stat())));
     std::fflush(stdout);
   }
   // Counts the turns until they are over: all else on the executor runs between two of its steps.
@@ -155,6 +170,8 @@ class Load {
   Task<void> erase(uint64_t seed) {
     Random random(seed);
     while (next_ < options_.records) {
+      if (options_.scattered && next_ % 10 == 0) ++next_;  // it stays
+      if (next_ >= options_.records) break;
       const std::string key = key_of(next_++);
       const uint64_t begin = thread_cpu_ns();
       const Status erased = co_await client_->erase(table_, key);
@@ -162,6 +179,24 @@ class Load {
       took_ns_.push_back(static_cast<uint32_t>(thread_cpu_ns() - begin));
       co_await get(random);
     }
+  }
+  // Until the server has moved nothing and given nothing back for a while.
+  Task<void> wait(uint64_t worker) {
+    std::string before;
+    for (std::string now = frames(); worker == 0 && now != before; now = frames()) {
+      before = std::move(now);
+      const uint64_t until_ns = clock_.now_ns() + kSettledNs;
+      while (clock_.now_ns() < until_ns) {
+        co_await executor_.sleep_for(kSettledNs / 64);
+        co_await get(random_);  // its answer tells of frames that go
+      }
+    }
+  }
+  std::string frames() const {
+    const std::string stat = server_->stat_json();
+    const size_t at = stat.find("\"frames\"");
+    if (at == std::string::npos) fail("the statistics do not tell what becomes of frames");
+    return stat.substr(at, stat.find('}', at) - at);
   }
 
   const Options& options_;
@@ -173,6 +208,7 @@ class Load {
   Turns turns_;
   TableId table_{};
   uint64_t next_ = 0;
+  Random random_{1};
   std::vector<uint32_t> took_ns_;
 };
 
@@ -180,6 +216,7 @@ int run(const Options& options) {
   Load load(options);
   load.grow();
   load.shrink();
+  load.settle();
   return 0;
 }
 
@@ -198,6 +235,8 @@ int main(int argc, char** argv) {
   app.add_option("--records", options.records, "so many at most")->check(CLI::PositiveNumber);
   app.add_option("--value-bytes", options.value_bytes, "of each record");
   app.add_option("--workers", options.workers, "operations under way")->check(CLI::PositiveNumber);
+  app.add_flag("--scattered", options.scattered,
+               "nine of ten records are erased everywhere, not the later nine tenths");
   CLI11_PARSE(app, argc, argv);
   options.uri = must(fabric::parse_uri(uri));
   return run(options);

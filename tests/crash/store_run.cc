@@ -106,6 +106,7 @@ class StoreRun final : public RecordedRun {
   void script();
   void large_script();
   void frames_script();
+  void moves_script();
   void checkpoint_script();
   void draw();
   void draw_one();
@@ -120,6 +121,8 @@ class StoreRun final : public RecordedRun {
   void recreate_table();
   // Extents without records go back to the pool.
   void give_frames_back();
+  // Records leave slabs of which little is used.
+  void move_records();
   // The medium loses one copy of each header of a slab, and then they are looked at.
   enum class Copy { kOlder, kNewest };
   void mend_headers(Copy lost);
@@ -148,6 +151,8 @@ class StoreRun final : public RecordedRun {
   std::array<uint64_t, kClients> clients_ = {kStoreClient, kStoreClient + 1};
   std::array<uint64_t, kClients> first_{};  // their transaction numbers
   StoreContent now_;
+  // Slots and versions of moved records and their tombstones, since the last transaction.
+  std::vector<std::pair<uint64_t, uint64_t>> moved_;
   StoreHistory history_;
 };
 
@@ -211,6 +216,23 @@ void StoreRun::give_frames_back() {
   })) {
   }
   recorder_->mark();
+}
+
+void StoreRun::move_records() {
+  std::vector<KeyWrite> all;
+  for (const auto& [key, value] : now_) all.push_back({key, value});
+  for (bool more = true; more; recorder_->mark()) {
+    allow({content_digest(now_)});
+    const auto before = places_of(all);
+    more = store_->move_some_records().value();
+    const auto after = places_of(all);
+    PMSTORE_CHECK(after.size() == before.size(), "a record that has moved is there");
+    for (size_t i = 0; i < before.size(); ++i) {
+      if (before[i] == after[i]) continue;
+      moved_.push_back(after[i]);
+      moved_.emplace_back(before[i].first, before[i].second + 1);
+    }
+  }
 }
 
 void StoreRun::mend_headers(Copy lost) {
@@ -295,6 +317,9 @@ void StoreRun::commit(const std::vector<KeyWrite>& writes) {
                 "the script's transactions are right");
   if (done) now_ = std::move(after);
   auto places = places_of(writes);
+  // What the server has done before the transaction is in the log in front of it.
+  places.insert(places.end(), moved_.begin(), moved_.end());
+  moved_.clear();
   // An erased or moved record leaves a tombstone, one version higher.
   if (done) {
     for (const auto& [slot, version] : before) places.emplace_back(slot, version + 1);
@@ -388,6 +413,25 @@ void StoreRun::frames_script() {
   give_frames_back();
   restart_process();
   commit({write("b", 140), write("g", 900)});
+  moves_script();
+}
+
+// The record in the last frame finds room in front of it.
+void StoreRun::moves_script() {
+  for (const std::string& key : history_.keys) {
+    if (now_.contains(key)) commit({erase(key.c_str())});
+  }
+  give_frames_back();
+  commit({write("a", 140), write("b", 500)});
+  commit({write("c", 900), write("d", 1500)});
+  commit({erase("a"), erase("b")});
+  const uint64_t moved = store_->moved_records();
+  move_records();
+  PMSTORE_CHECK(store_->moved_records() > moved, "the script has what should move");
+  give_frames_back();
+  commit({write("a", 140)});
+  restart_process();
+  commit({write("d", 1500)});
 }
 
 // A start that uses what a stop has left, changes behind it, and another stop, in each order.
@@ -422,7 +466,9 @@ void StoreRun::draw() {
 void StoreRun::draw_one() {
   if (random_.below(15) == 0) return restart_process();
   if (random_.below(25) == 0) return close_and_restart();
-  if (size_ == StoreSize::kFrames && random_.below(3) == 0) return give_frames_back();
+  if (size_ == StoreSize::kFrames && random_.below(2) == 0) {
+    return random_.below(2) == 0 ? give_frames_back() : move_records();
+  }
   if (random_.below(30) == 0) return recreate_table();
   if (random_.below(15) == 0) return change_client(static_cast<uint32_t>(random_.below(kClients)));
   std::vector<KeyWrite> writes;

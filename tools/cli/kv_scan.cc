@@ -34,6 +34,13 @@ class ScanPrinter {
     if (json_) print_json({{"records", records_}, {"complete", complete}});
   }
   uint64_t count() const { return count_; }
+  // Forgets all records, if none is printed yet.
+  bool begin_again() {
+    if (!json_ && count_ > 0) return false;
+    records_.clear();
+    count_ = 0;
+    return true;
+  }
 
  private:
   bool json_;
@@ -42,14 +49,22 @@ class ScanPrinter {
 };
 
 constexpr uint32_t kScanPageBytes = 256 * 1024;
+constexpr int kMostScans = 5;
 
 base::Task<int> scan_hash(Client& client, TableId table, const KvOptions& options,
                           std::string what) {
   ScanPrinter printer(options.session.json);
   uint64_t cursor = 0;
   uint64_t damaged = 0;
+  int scans = 1;
   do {
     auto page = co_await client.scan(table, cursor, kScanPageBytes, DamagedRecords::kSkip);
+    const bool again = !page && page.code() == ErrorCode::kConflict && cursor != 0;
+    if (again && scans < kMostScans && printer.begin_again()) {
+      ++scans;
+      damaged = 0;
+      page = co_await client.scan(table, 0, kScanPageBytes, DamagedRecords::kSkip);
+    }
     if (!page) co_return fail(kProgram, what, page.error());
     damaged += page->damaged;
     for (const RecordRef record : page->records) {

@@ -33,7 +33,7 @@ void drop(Store& store, TableId table) {
   free_all(store, table);
 }
 
-TableUsageReply usage_of(const Store& store, TableId table) {
+TableUsageReply usage_of(Store& store, TableId table) {
   TableUsageReply sum{};
   do {
     const auto part = store.table_usage(table, sum.cursor);
