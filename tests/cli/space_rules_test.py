@@ -102,14 +102,11 @@ class SpaceRules(unittest.TestCase):
         self.assertEqual(run("pool", "info", self.pool), before)
 
     def test_local_clients_obey_them(self):
-        run("pool", "limit", self.pool, "--log-limit", "6M", "--file-limit", "4M")
         uri = "local:" + self.pool
-        run("log", "create", "--uri", uri, "small", "--bytes", "1M")
-        said = run("log", "create", "--uri", uri, "large", "--bytes", "10M", status=1)
-        self.assert_one_line(said, "limited to 6 MiB")
-        run("pool", "limit", self.pool, "--log-limit", "none", "--record-reserve", "40M")
-        said = run("log", "create", "--uri", uri, "large", "--bytes", "30M", status=1)
-        self.assert_one_line(said, "for records")
+        run("pool", "limit", self.pool, "--record-limit", "10M")
+        self.assert_one_line(self.fill(uri, range(5000), status=1), "limited to 10 MiB")
+        run("pool", "limit", self.pool, "--record-limit", "none", "--log-reserve", "30M")
+        self.assert_one_line(self.fill(uri, range(20000), status=1), "is reserved .* for log")
 
     def test_damage_to_both_copies_is_said_and_mended_by_the_command(self):
         run("pool", "limit", self.pool, "--log-reserve", "20M")

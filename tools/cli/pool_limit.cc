@@ -133,8 +133,8 @@ void add_pool_limit(CLI::App& pool, Invocation& invocation) {
   }
   set->add_flag("--json", options->json, "print one JSON object");
   set->footer(
-      "The pool keeps them: they hold from the next start on, for pmstored and local:PATH; an\n"
-      "option of pmstored holds instead for one run. What is there already stays.\n"
+      "The pool keeps them: they hold from the next start on, for pmstored, and for records and\n"
+      "files of local:PATH. An option of pmstored holds instead for one run. What is there stays.\n"
       "example: pmstore pool limit /dev/shm/pool --log-reserve 256M --record-limit 1G");
   set->callback([options, &invocation] { invocation.run = [options] { return limit(*options); }; });
 }
