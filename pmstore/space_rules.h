@@ -1,6 +1,6 @@
-// The reserves and limits that a pool keeps (persist/space_rules.h): every start of a server goes
-// by them, also that of local:PATH. Programs of releases before them open such a pool and ignore
-// them.
+// The reserves and limits that a pool keeps (persist/space_rules.h): every start of a Server goes
+// by them, also that of local:PATH; log::EmbeddedLog does not. Programs of releases before them
+// open such a pool and ignore them.
 //
 // Threads: those of the pool. The pool is borrowed for the call.
 #pragma once
