@@ -9,8 +9,8 @@
 // owns) can carry the same layout; the modelled machine and unit tests use it.
 //
 // Opening a damaged, foreign, truncated or busy file changes nothing in it.
-// Threads: one thread at a time. What is durable: create(), allocate_extent() and free_extent()
-// return durable results.
+// Threads: one thread at a time. What is durable: create(), free_extent() and all that make
+// an extent return durable results.
 #pragma once
 
 #include <cstddef>
@@ -118,12 +118,19 @@ class Pool {
   Result<Extent> allocate_extent(ExtentKind kind, uint64_t bytes) {
     return allocate_filled(kind, bytes, {});
   }
-  // The same with what `fill` puts into the zeroes, durably. When `fill` fails, its error is the
-  // result and the extent does not exist; a crash in it leaves free space. `fill` makes and frees
-  // no extents (CHECK).
+  // The same with what `fill` puts into the zeroes and flushes, which is durable, too. When `fill`
+  // fails, its error is the result and the extent does not exist; a crash in it leaves free space.
+  // `fill` makes and frees no extents (CHECK).
   using ExtentFill = std::function<Status(const Extent& extent)>;
-  virtual Result<Extent> allocate_filled(ExtentKind kind, uint64_t bytes,
-                                         const ExtentFill& fill) = 0;
+  Result<Extent> allocate_filled(ExtentKind kind, uint64_t bytes, const ExtentFill& fill) {
+    return make_extent(kind, bytes, fill, ExtentRest::kZeroed);
+  }
+  // The same, but that all which `fill` does not write is what lay in this space before, of
+  // whichever kind, or zero. It takes no time in which the extent's size counts. Holes are durable
+  // zeroes, as next_data() finds them. The owner must never take the rest for its own.
+  Result<Extent> allocate_unzeroed(ExtentKind kind, uint64_t bytes, const ExtentFill& fill) {
+    return make_extent(kind, bytes, fill, ExtentRest::kAsItIs);
+  }
   // Its space is free from here on, durably, whatever is in it; it is one of info().extents (CHECK:
   // also not a later one in its place). Nothing may refer to the extent any more, and no device may
   // have a right to it. Io: it may or may not be free after a restart; until then it is not.
@@ -155,6 +162,13 @@ class Pool {
   virtual std::optional<uint64_t> next_data(uint64_t offset) const = 0;
   // An extent up to this size takes as much of the pool as one of this size.
   virtual uint64_t least_extent() const = 0;
+
+ protected:
+  // Of an extent, all that its owner does not fill.
+  enum class ExtentRest : uint8_t { kZeroed, kAsItIs };
+  // allocate_filled() and allocate_unzeroed().
+  virtual Result<Extent> make_extent(ExtentKind kind, uint64_t bytes, const ExtentFill& fill,
+                                     ExtentRest rest) = 0;
 
  private:
   SpaceRules space_rules_;

@@ -49,7 +49,8 @@ class RegionPool final : public Pool {
     return memory_.mapping().subspan(catalog_.root_offset, kRootBytes);
   }
 
-  Result<Extent> allocate_filled(ExtentKind kind, uint64_t bytes, const ExtentFill& fill) override {
+  Result<Extent> make_extent(ExtentKind kind, uint64_t bytes, const ExtentFill& fill,
+                             ExtentRest rest) override {
     PMSTORE_TRY(const uint64_t size, internal::check_extent_request(catalog_, kind, bytes, kName));
     PMSTORE_TRY_STATUS(internal::check_reserves(*this, kind, size));
     const auto place = catalog_.free_entry();
@@ -57,7 +58,8 @@ class RegionPool final : public Pool {
     const auto offset = find_gap(size);
     if (!offset) return internal::no_room(kName, size, largest_free_extent());
     const Extent extent{kind, *offset, size, place->index, place->generation};
-    make_zero(extent);
+    if (rest == ExtentRest::kZeroed) make_zero(extent);
+    zero_from_ = std::max(zero_from_, extent.offset + extent.bytes);
     if (fill) {
       PMSTORE_TRY_STATUS(fill(extent));
     }
@@ -65,8 +67,8 @@ class RegionPool final : public Pool {
     ExtentEntry* const at = entry_of(extent);
     memory_.store(&at->offset, &entry.offset, sizeof entry - offsetof(ExtentEntry, offset));
     memory_.flush(at, sizeof *at);
-    PMSTORE_TRY(const Persisted rest, memory_.drain());
-    PMSTORE_TRY_STATUS(publish(rest, extent, entry.tag));
+    PMSTORE_TRY(const Persisted content, memory_.drain());
+    PMSTORE_TRY_STATUS(publish(content, extent, entry.tag));
     catalog_.add(extent);
     refresh_info();
     return extent;
@@ -118,7 +120,6 @@ class RegionPool final : public Pool {
   // Flushed, not durable.
   void make_zero(const Extent& extent) {
     const uint64_t end = std::min(extent.offset + extent.bytes, zero_from_);
-    zero_from_ = std::max(zero_from_, extent.offset + extent.bytes);
     if (extent.offset >= end) return;
     for (uint64_t at = extent.offset; at < end; at += kXpLineBytes) {
       std::byte* const line = memory_.at(at);

@@ -108,8 +108,8 @@ std::span<std::byte> PmemobjPool::root() {
   return memory_->mapping().subspan(catalog_.root_offset, kRootBytes);
 }
 
-Result<Extent> PmemobjPool::allocate_filled(ExtentKind kind, uint64_t bytes,
-                                            const ExtentFill& fill) {
+Result<Extent> PmemobjPool::make_extent(ExtentKind kind, uint64_t bytes, const ExtentFill& fill,
+                                        ExtentRest rest) {
   PMSTORE_CHECK(!filling_, "what fills an extent makes none: both would lie in the same room");
   PMSTORE_TRY(const uint64_t size, check_extent_request(catalog_, kind, bytes, info_.path));
   PMSTORE_TRY_STATUS(check_reserves(*this, kind, size));
@@ -125,7 +125,9 @@ Result<Extent> PmemobjPool::allocate_filled(ExtentKind kind, uint64_t bytes,
   if (memory_->domain() != Domain::kNone) {
     PMSTORE_TRY_STATUS(freed_.make_holes_durable());
   }
-  PMSTORE_TRY_STATUS(zero_extent(extent.offset, extent.bytes));
+  if (rest == ExtentRest::kZeroed) {
+    PMSTORE_TRY_STATUS(zero_extent(extent.offset, extent.bytes));
+  }
   if (fill) {
     filling_ = true;
     const Status filled = fill(extent);

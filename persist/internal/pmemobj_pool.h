@@ -42,7 +42,6 @@ class PmemobjPool final : public Pool, public SparseBlocks, public ResidentPages
   Memory& memory() override { return *memory_; }
   const PoolInfo& info() const override { return info_; }
   std::span<std::byte> root() override;
-  Result<Extent> allocate_filled(ExtentKind kind, uint64_t bytes, const ExtentFill& fill) override;
   Status free_extent(const Extent& extent) override;
   Result<bool> release_blocks(uint64_t most_bytes) override { return freed_.release(most_bytes); }
   Result<bool> give_back(uint64_t offset, uint64_t bytes) override;
@@ -60,6 +59,8 @@ class PmemobjPool final : public Pool, public SparseBlocks, public ResidentPages
   }
 
  private:
+  Result<Extent> make_extent(ExtentKind kind, uint64_t bytes, const ExtentFill& fill,
+                             ExtentRest rest) override;
   bool gives_back() const override { return freed_.can_release(); }
   bool is_file() const override { return file_.facts().medium != Medium::kDeviceDax; }
   Status start(const std::string& path, const std::string& file, bool format,
@@ -86,7 +87,7 @@ class PmemobjPool final : public Pool, public SparseBlocks, public ResidentPages
   std::unique_ptr<Memory> memory_;
   std::optional<PmemobjHeap> heap_;
   FreedBlocks freed_;
-  bool filling_ = false;  // allocate_filled() is under way: its room still counts as free
+  bool filling_ = false;  // make_extent() is under way: its room still counts as free
 };
 
 // What can be said about a pool without opening it, nothing changed. The errors of Pool::open().

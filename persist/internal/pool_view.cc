@@ -46,7 +46,7 @@ std::span<std::byte> PoolView::root() {
   return memory_.mapping().subspan(root_offset_, kRootBytes);
 }
 
-Result<Extent> PoolView::allocate_filled(ExtentKind, uint64_t, const ExtentFill&) {
+Result<Extent> PoolView::make_extent(ExtentKind, uint64_t, const ExtentFill&, ExtentRest) {
   return make_error(
       ErrorCode::kUnsupported,
       fmt::format("{}: opened to be read, it gets no extents: open it for use", info_.path));

@@ -28,7 +28,6 @@ class PoolView final : public Pool, public FileReads {
   const PoolInfo& info() const override { return info_; }
   std::span<std::byte> root() override;
   // Unsupported.
-  Result<Extent> allocate_filled(ExtentKind kind, uint64_t bytes, const ExtentFill& fill) override;
   Status free_extent(const Extent& extent) override;
   uint64_t largest_free_extent() override { return info_.free_bytes; }
   std::vector<uint64_t> free_extents() override { return {info_.free_bytes}; }
@@ -39,6 +38,9 @@ class PoolView final : public Pool, public FileReads {
   }
 
  private:
+  // Unsupported.
+  Result<Extent> make_extent(ExtentKind kind, uint64_t bytes, const ExtentFill& fill,
+                             ExtentRest rest) override;
   bool is_file() const override { return medium_ != Medium::kDeviceDax; }
   PoolView(const PoolFile& file, std::span<std::byte> mapping, uint64_t root_offset, PoolInfo info);
 

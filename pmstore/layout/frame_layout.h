@@ -6,11 +6,14 @@
 // CatalogHeader says where they lie. Each later frame is one extent of records, which is taken when
 // the records need room:
 //
-//   extent = FrameHeader, zeros to kFrameHeaderBytes | chunk, chunk, ...
+//   extent = FrameHeader, FrameProgress at 64, nothing to kFrameHeaderBytes | chunk, chunk, ...
 //
-// The header is written before the extent is published, so every such extent has one. An extent may
-// be smaller than its frame; its last chunk is never the frame's last one, so that no run of chunks
+// Both are written before the extent is published, so every such extent has them. An extent may be
+// smaller than its frame; its last chunk is never the frame's last one, so that no run of chunks
 // crosses from one extent to the next.
+//
+// The space may have been anything before, and is not zeroed. So a chunk has a slab header, or a
+// blank one, only if its number in the frame is below FrameProgress; the others were never used.
 #pragma once
 
 #include <algorithm>
@@ -42,6 +45,19 @@ struct FrameHeader {
   uint64_t reserved[4];
 };
 static_assert(sizeof(FrameHeader) == 64 && offsetof(FrameHeader, base_version) == 24);
+
+// In a line of its own: one 8-byte store changes it, so it is never torn.
+inline constexpr uint64_t kFrameProgressOffset = 64;
+struct FrameProgress {
+  uint32_t crc;     // of what follows, seeded with the checksum of the frame's header
+  uint32_t chunks;  // of the frame, from its first one on
+};
+static_assert(sizeof(FrameProgress) == 8);
+
+// FrameProgress rises by so many chunks: 1 MiB, or a quarter of a smaller frame.
+constexpr uint32_t frame_progress_step(uint64_t frame_bytes) {
+  return static_cast<uint32_t>(std::clamp<uint64_t>(frame_bytes / kChunkBytes / 4, 1, 16));
+}
 
 // Of a pool of that size, unless it is made with another one: between a 32nd and a 16th of it.
 constexpr uint32_t usual_frame_chunks(uint64_t pool_bytes) {

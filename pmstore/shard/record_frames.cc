@@ -18,6 +18,12 @@ uint32_t frame_crc(const FrameHeader& header) {
   return base::crc32c(bytes.subspan(offsetof(FrameHeader, pool)), 0);
 }
 
+FrameProgress progress_of(const FrameHeader& header, uint32_t chunks) {
+  FrameProgress progress{0, chunks};
+  progress.crc = base::crc32c(std::as_bytes(std::span(&progress.chunks, 1)), header.crc);
+  return progress;
+}
+
 uint32_t frame_chunks(const persist::Pool& pool, const CatalogHeader& header) {
   return header.version < kFirstVersionWithFrames ? usual_frame_chunks(pool.info().bytes)
                                                   : header.frame_chunks;
@@ -65,40 +71,47 @@ Status RecordFrames::find_extents(const CatalogHeader& header) {
                        header.records_offset < extent.offset + extent.bytes;
     if (first) continue;
     FrameHeader found{};
+    FrameProgress progress{};
     if (extent.bytes >= kFrameHeaderBytes + kChunkBytes) {
-      std::memcpy(&found, pool_->memory().at(extent.offset), sizeof(found));
+      const std::byte* const at = pool_->memory().at(extent.offset);
+      std::memcpy(&found, at, sizeof(found));
+      std::memcpy(&progress, at + kFrameProgressOffset, sizeof(progress));
     }
-    const bool sound = found.magic == kFrameMagic && found.crc == frame_crc(found) &&
-                       found.pool == identity_ && found.frame < most_ &&
-                       memory_of_[found.frame] == nullptr &&
-                       found.chunks * kChunkBytes < frame_bytes() &&
-                       extent.bytes == kFrameHeaderBytes + found.chunks * kChunkBytes;
+    const bool sound =
+        found.magic == kFrameMagic && found.crc == frame_crc(found) && found.pool == identity_ &&
+        found.frame < most_ && memory_of_[found.frame] == nullptr &&
+        found.chunks * kChunkBytes < frame_bytes() &&
+        extent.bytes == kFrameHeaderBytes + found.chunks * kChunkBytes &&
+        progress.crc == progress_of(found, progress.chunks).crc && progress.chunks <= found.chunks;
     if (!sound) {
       return make_error(ErrorCode::kBadPool,
                         pool_->info().path + ": the extent at offset " +
                             std::to_string(extent.offset) +
                             " holds records of no known place; restore the pool from a backup");
     }
-    set(found.frame, extent, found);
+    set(found.frame, extent, found, progress.chunks);
   }
   return {};
 }
 
-void RecordFrames::set(uint32_t frame, const persist::Extent& extent, const FrameHeader& header) {
+void RecordFrames::set(uint32_t frame, const persist::Extent& extent, const FrameHeader& header,
+                       uint32_t headers) {
   PMSTORE_CHECK(frame < most_ && memory_of_[frame] == nullptr, "a frame has one extent at a time");
   memory_of_[frame] = pool_->memory().at(extent.offset + kFrameHeaderBytes);
   extent_of_[frame] = extent;
   header_of_[frame] = header;
+  headers_of_[frame] = headers;
 }
 
 std::vector<RecordFrames::Part> RecordFrames::parts() const {
   std::vector<Part> parts;
-  parts.push_back({0, static_cast<uint32_t>(first_bytes_ / kChunkBytes), 0});
+  const auto first_chunks = static_cast<uint32_t>(first_bytes_ / kChunkBytes);
+  parts.push_back({0, first_chunks, 0, first_chunks});
   const auto per_frame = static_cast<uint32_t>(frame_bytes() / kChunkBytes);
   for (uint32_t frame = 0; frame < most_; ++frame) {
     if (!comes_back(frame)) continue;
     const FrameHeader& header = header_of_[frame];
-    parts.push_back({frame * per_frame, header.chunks, header.base_version});
+    parts.push_back({frame * per_frame, header.chunks, header.base_version, headers_of_[frame]});
   }
   return parts;
 }
@@ -110,6 +123,71 @@ std::span<std::byte> RecordFrames::memory(uint32_t frame) const {
                              ? header_of_[frame].chunks * kChunkBytes
                              : std::min(first_bytes_ - frame * frame_bytes(), frame_bytes());
   return {memory_of_[frame], bytes};
+}
+
+uint32_t RecordFrames::end_of_headers(uint32_t frame) const {
+  const auto first = static_cast<uint32_t>(frame * frame_bytes() / kChunkBytes);
+  if (comes_back(frame)) return first + headers_of_[frame];
+  return first + static_cast<uint32_t>(memory(frame).size() / kChunkBytes);
+}
+
+// What was made with the pool was zeroed then, and an extent has the holes that it was made with.
+bool RecordFrames::is_zero(uint32_t chunk, uint32_t run) const {
+  if (!comes_back(frame_of_chunk(chunk))) return true;
+  const auto data = pool_->next_data(offset_of(chunk));
+  return !data || *data >= offset_of(chunk) + run * kChunkBytes;
+}
+
+Status RecordFrames::blank_headers(uint32_t end) {
+  const uint32_t frame = frame_of_chunk(end - 1);
+  if (end <= end_of_headers(frame)) return {};
+  const uint32_t has = headers_of_[frame];
+  const uint32_t chunks = header_of_[frame].chunks;
+  const uint32_t needed = end - (end_of_headers(frame) - has);
+  PMSTORE_CHECK(comes_back(frame) && needed <= chunks, "the frame has memory for its chunks");
+  const uint32_t next =
+      std::min(chunks, std::max(needed, has + frame_progress_step(frame_bytes())));
+  blank(extent_of_[frame]->offset + kFrameHeaderBytes, has, next);
+  PMSTORE_TRY(const persist::Persisted blanked, pool_->memory().drain());
+  return store_progress(blanked, frame, next);
+}
+
+// Whatever was there before must not be taken for headers of this frame. Holes stay: a page that is
+// stored to takes memory. Flushed, not durable.
+void RecordFrames::blank(uint64_t first_chunk_at, uint32_t from, uint32_t end) {
+  persist::Memory& memory = pool_->memory();
+  uint64_t data = 0;  // what lies before it, from the last chunk's header on, is zero
+  for (uint32_t chunk = from; chunk < end; ++chunk) {
+    const uint64_t header_at = first_chunk_at + chunk * kChunkBytes;
+    if (data < header_at) data = pool_->next_data(header_at).value_or(UINT64_MAX);
+    if (data >= header_at + kSlabHeaderBytes) continue;
+    memory.zero(memory.at(header_at), 2 * kSlabCopyBytes);
+    memory.flush(memory.at(header_at), 2 * kSlabCopyBytes);
+  }
+}
+
+// `headers` proves that the blank headers are durable. Before that a crash must find the earlier
+// number.
+Status RecordFrames::store_progress(persist::Persisted /*headers*/, uint32_t frame,
+                                    uint32_t chunks) {
+  PMSTORE_CHECK(chunks > headers_of_[frame], "a chunk with a header keeps it");
+  persist::Memory& memory = pool_->memory();
+  const auto progress = std::bit_cast<uint64_t>(progress_of(header_of_[frame], chunks));
+  auto* const at =
+      reinterpret_cast<uint64_t*>(memory.at(extent_of_[frame]->offset + kFrameProgressOffset));
+  memory.store64(at, progress);
+  memory.flush(at, sizeof progress);
+  PMSTORE_TRY_STATUS(memory.drain());
+  headers_of_[frame] = chunks;
+  return {};
+}
+
+void RecordFrames::flush_progress() const {
+  persist::Memory& memory = pool_->memory();
+  for (const auto& extent : extent_of_) {
+    if (!extent) continue;
+    memory.flush(memory.at(extent->offset + kFrameProgressOffset), sizeof(FrameProgress));
+  }
 }
 
 uint64_t RecordFrames::extent_bytes() const {
@@ -153,19 +231,29 @@ Result<RecordFrames::Part> RecordFrames::take(uint32_t run, uint64_t base_versio
   header.chunks = static_cast<uint32_t>(bytes / kChunkBytes);
   header.base_version = base_version;
   header.crc = frame_crc(header);
-  const auto fill = [&](const persist::Extent& extent) -> Status {
-    persist::Memory& memory = pool_->memory();
-    memory.write(memory.at(extent.offset), &header, sizeof(header));
-    if (auto durable = memory.drain(); !durable) return durable.error();
-    return {};
+  const uint32_t headers =
+      std::min(header.chunks, std::max(run, frame_progress_step(frame_bytes())));
+  const auto fill = [&](const persist::Extent& extent) {
+    write_first(extent, header, headers);
+    return Status();
   };
   const uint64_t whole = kFrameHeaderBytes + bytes;
-  const auto extent = pool_->allocate_filled(persist::ExtentKind::kRecords, whole, fill);
+  const auto extent = pool_->allocate_unzeroed(persist::ExtentKind::kRecords, whole, fill);
   if (!extent) return extent.error();
-  set(frame, *extent, header);
+  set(frame, *extent, header, headers);
   PMSTORE_CHECK(extent_bytes() <= most_bytes_, "no extent is taken above the limit");
   return Part{static_cast<uint32_t>(frame * frame_bytes() / kChunkBytes), header.chunks,
-              base_version};
+              base_version, headers};
+}
+
+// Nobody reads the extent before all of that is durable, so the order does not count.
+void RecordFrames::write_first(const persist::Extent& extent, const FrameHeader& header,
+                               uint32_t headers) {
+  persist::Memory& memory = pool_->memory();
+  memory.write(memory.at(extent.offset), &header, sizeof(header));
+  const FrameProgress progress = progress_of(header, headers);
+  memory.write(memory.at(extent.offset + kFrameProgressOffset), &progress, sizeof(progress));
+  blank(extent.offset + kFrameHeaderBytes, 0, headers);
 }
 
 Status RecordFrames::give_back(uint32_t frame, persist::Persisted /*versions*/) {

@@ -5,8 +5,10 @@
 // extent that is taken from the pool when records need room, and given back when none is left in
 // it. Invariants: a frame has one piece of memory at most, and a frame's number is used again only
 // with a base version that is at least as high as every version it ever had; the memory of two
-// frames never overlaps; no extent is taken that brings all of them above the limit. Threads: one.
-// The pool is borrowed. Durable on return: take() and give_back().
+// frames never overlaps; no extent is taken that brings all of them above the limit; a chunk that
+// is used has a header, and no header is read that has not been written, or blanked, since its
+// frame was taken. Threads: one. The pool is borrowed. Durable on return: take(), blank_headers()
+// and give_back().
 #pragma once
 
 #include <algorithm>
@@ -36,7 +38,9 @@ class RecordFrames {
     uint32_t first_chunk;  // of slot space
     uint32_t chunks;
     uint64_t base_version;
+    uint32_t headers;  // so many chunks have a header, or a blank one; the others were never used
     uint32_t end() const { return first_chunk + chunks; }
+    uint32_t end_of_headers() const { return first_chunk + headers; }
   };
   // In the order of slot space.
   std::vector<Part> parts() const;
@@ -57,6 +61,18 @@ class RecordFrames {
   std::span<std::byte> first_records() const { return {memory_of_[0], first_bytes_}; }
   // The memory of a frame, empty where it has none.
   std::span<std::byte> memory(uint32_t frame) const;
+  // Chunks from here on have no header: they were never used since the frame was taken, and what is
+  // in them is of no use.
+  uint32_t end_of_headers(uint32_t frame) const;
+  // From here on the chunks before `end` have headers, in the frame in which the last one of them
+  // lies; and some more chunks, so that it takes no time for most. Those that had none have a blank
+  // one. Durable on return. Io.
+  Status blank_headers(uint32_t end);
+  // After a crash of the process alone, what says which chunks have headers may be in the CPU's
+  // caches only. Must precede the first change, with a drain behind it. Flushed, not durable.
+  void flush_progress() const;
+  // The chunks, which were never used, have nothing but zeros, durably.
+  bool is_zero(uint32_t chunk, uint32_t run) const;
   // The frame was not made with the pool: it can be given back.
   bool comes_back(uint32_t frame) const { return extent_of_[frame].has_value(); }
   // Else give_back() frees nothing: the pool is of an earlier release.
@@ -82,7 +98,8 @@ class RecordFrames {
 
   // Takes an extent for the lowest frame without one: `run` chunks at least, a whole frame if the
   // limit allows it and the pool has as much beside the reserves of others, and beside `kept_bytes`
-  // for rings. Every version in it will be above `base_version`. Full, and nothing has changed; Io.
+  // for rings. Every version in it will be above `base_version`. It is not zeroed, so that a large
+  // frame takes no longer than a small one. Full, and nothing has changed; Io.
   Result<Part> take(uint32_t run, uint64_t base_version, uint64_t kept_bytes);
   // Frees the extent of `frame`, which comes_back() (CHECK) and in which nothing is used any more.
   // Requires that a base version above all its versions is durable, which `versions` proves.
@@ -96,7 +113,14 @@ class RecordFrames {
     const uint64_t has = extent_bytes();
     return most_bytes_ - std::min(most_bytes_, has);
   }
-  void set(uint32_t frame, const persist::Extent& extent, const FrameHeader& header);
+  void set(uint32_t frame, const persist::Extent& extent, const FrameHeader& header,
+           uint32_t headers);
+  uint64_t offset_of(uint32_t chunk) const {
+    return pool_->memory().offset_of(at(SlotOffset{chunk * kChunkBytes}));
+  }
+  void write_first(const persist::Extent& extent, const FrameHeader& header, uint32_t headers);
+  void blank(uint64_t first_chunk_at, uint32_t from, uint32_t end);
+  Status store_progress(persist::Persisted headers, uint32_t frame, uint32_t chunks);
 
   persist::Pool* pool_;
   uint64_t identity_;  // the pool's
@@ -106,7 +130,9 @@ class RecordFrames {
   uint64_t most_bytes_ = UINT64_MAX;  // of all extents of records
   std::array<std::byte*, kMostFrames> memory_of_{};
   std::array<std::optional<persist::Extent>, kMostFrames> extent_of_{};
-  std::array<FrameHeader, kMostFrames> header_of_{};  // where extent_of_ has one
+  // Where extent_of_ has one.
+  std::array<FrameHeader, kMostFrames> header_of_{};
+  std::array<uint32_t, kMostFrames> headers_of_{};  // what FrameProgress has, durably
 };
 
 }  // namespace pmstore::internal

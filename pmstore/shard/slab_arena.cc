@@ -56,7 +56,7 @@ void SlabArena::add(const RecordFrames::Part& part) {
 
 Status SlabArena::read_headers(const persist::Pool& pool, const RecordFrames::Part& part) {
   uint64_t data = 0;  // what lies before it, from the last chunk's header on, is zero
-  for (uint32_t chunk = part.first_chunk; chunk < part.end();) {
+  for (uint32_t chunk = part.first_chunk; chunk < part.end_of_headers();) {
     const uint64_t header_at = pool_offset(begin_of(chunk));
     if (data < header_at) data = pool.next_data(header_at).value_or(UINT64_MAX);
     if (data >= header_at + kSlabHeaderBytes) {
@@ -66,7 +66,7 @@ Status SlabArena::read_headers(const persist::Pool& pool, const RecordFrames::Pa
     Chunk& state = chunks_[chunk];
     const persist::TwoCopies<SlabHeader> copies = header_copies(chunk);
     const auto found = *copies.read(
-        [&](const SlabHeader& header) { return is_header(header, chunk, part.end()); });
+        [&](const SlabHeader& header) { return is_header(header, chunk, part.end_of_headers()); });
     // A first claim that a crash interrupted leaves one torn copy beside a blank one: the slab was
     // never used.
     if (!found) {
@@ -107,6 +107,7 @@ void SlabArena::set_slab(uint32_t chunk, uint8_t size_class, uint32_t run) {
 }
 
 Status SlabArena::make_headers_durable() {
+  if (!restored_) frames_.flush_progress();
   for (uint32_t chunk = 0; chunk < chunks_.size() && !restored_; ++chunk) {
     if (chunks_[chunk].generation == 0) continue;
     memory_->flush(at(begin_of(chunk)), 2 * kSlabCopyBytes);
@@ -209,14 +210,14 @@ std::optional<uint32_t> SlabArena::find_free_run(uint32_t run, uint32_t begin, u
   return std::nullopt;
 }
 
-// Leftovers would look like torn records: every slot starts out as never written. A chunk without a
-// header was never used and is zero. No more than the start of each slot is zeroed before the
-// header is durable, because until then the headers of the run's other chunks count.
+// Leftovers would look like torn records: every slot starts out as never written. No more than the
+// start of each slot is zeroed before the header is durable, because until then the headers of the
+// run's other chunks count.
 Status SlabArena::clear_slots(uint32_t first, uint8_t size_class) {
   bool used = false;
   for (uint32_t i = 0; i < run_chunks_of(size_class); ++i)
     used |= chunks_[first + i].generation > 0;
-  if (!used) return {};
+  if (!used && frames_.is_zero(first, run_chunks_of(size_class))) return {};
   for (uint32_t i = 0; i < slots_per_slab(size_class); ++i) {
     std::byte* slot = at(slot_of({first, size_class, 0}, i));
     memory_->zero(slot, persist::kLineBytes);
@@ -296,6 +297,7 @@ Status SlabArena::make_slab(uint32_t first, uint8_t size_class) {
     PMSTORE_CHECK(chunks_[first + i].kind == Chunk::Kind::kFree, "a slab's chunks were free");
   }
   const uint64_t start = raw(begin_of(first));
+  PMSTORE_TRY_STATUS(frames_.blank_headers(first + run));
   PMSTORE_TRY_STATUS(clear_slots(first, size_class));
   PMSTORE_TRY_STATUS(write_header(first, size_class, run, base));
   Chunk& state = chunks_[first];

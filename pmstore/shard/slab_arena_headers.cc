@@ -36,6 +36,7 @@ Status SlabArena::look_at_headers(const persist::Pool& pool, uint32_t most) {
     const auto chunk = static_cast<uint32_t>(look.chunks++);
     const Chunk& state = chunks_[chunk];
     if (state.kind == Chunk::Kind::kNone || state.kind == Chunk::Kind::kInside) continue;
+    if (chunk >= frames_.end_of_headers(frames_.frame_of_chunk(chunk))) continue;
     const uint64_t header_at = pool_offset(begin_of(chunk));
     if (data < header_at) data = pool.next_data(header_at).value_or(UINT64_MAX);
     if (state.generation == 0 && data >= header_at + kSlabHeaderBytes) continue;  // never used

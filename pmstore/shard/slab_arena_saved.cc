@@ -57,9 +57,9 @@ bool SlabArena::restore_chunks(const CheckpointReader& checkpoint) {
   while (section->left() > 0) {
     SavedChunk saved;
     if (!section->read(saved) || saved.chunk < next) return false;
-    while (part != parts.end() && saved.chunk >= part->end()) ++part;
+    while (part != parts.end() && saved.chunk >= part->end_of_headers()) ++part;
     const bool inside = part != parts.end() && saved.chunk >= part->first_chunk &&
-                        saved.run <= part->end() - saved.chunk && saved.generation > 0;
+                        saved.run <= part->end_of_headers() - saved.chunk && saved.generation > 0;
     if (!inside) return false;
     Chunk& state = chunks_[saved.chunk];
     state.base_version = saved.base_version;

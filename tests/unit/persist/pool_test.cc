@@ -223,6 +223,24 @@ TEST_F(PoolTest, AnExtentThatCannotBeFilledDoesNotExist) {
   EXPECT_STREQ(reinterpret_cast<const char*>(pool->memory().at(made.offset)), "ring");
 }
 
+TEST_F(PoolTest, AnExtentThatIsNotZeroedHasWhatWasThereAndTakesNoTimeForIt) {
+  auto pool = create();
+  const Extent log = pool->allocate_extent(ExtentKind::kLog, 4 << 20).value();
+  std::memset(pool->memory().at(log.offset), 7, log.bytes);
+  ASSERT_TRUE(pool->free_extent(log));
+  const uint64_t before = pool->memory().stats().flushed_lines;
+  const auto none = [](const Extent&) { return Status(); };
+  const Extent records = pool->allocate_unzeroed(ExtentKind::kRecords, 4 << 20, none).value();
+  EXPECT_LT(pool->memory().stats().flushed_lines - before, 10u);
+  ASSERT_EQ(records.offset, log.offset);
+  EXPECT_EQ(pool->memory().at(records.offset)[records.bytes / 2], std::byte{7});
+  ASSERT_TRUE(pool->free_extent(records));
+  const Extent zeroed = pool->allocate_extent(ExtentKind::kFileData, 4 << 20).value();
+  const auto* const bytes = pool->memory().at(zeroed.offset);
+  EXPECT_EQ(std::count(bytes, bytes + zeroed.bytes, std::byte{0}),
+            static_cast<ptrdiff_t>(zeroed.bytes));
+}
+
 TEST_F(PoolTest, TheLargestFreeExtentIsAnHonestPromise) {
   for (uint64_t bytes : {kMinPoolBytes, size_t{24u << 20}, size_t{(64u << 20) + 4096}}) {
     path_ = scratch_.path(std::to_string(bytes));

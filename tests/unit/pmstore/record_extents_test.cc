@@ -163,6 +163,26 @@ TEST_P(RecordExtents, OneThatAClientMayReadGoesBackWhenTheClientHasHeardOfIt) {
   run(later->close());
 }
 
+// The records that were there are still in the frame, where no other record has overwritten them.
+TEST_P(RecordExtents, OneThatIsTakenAgainTellsNobodyOfTheRecordsThatItHad) {
+  fill(4);
+  const int before = count_;
+  expect_there(*client_);
+  erase_all(*client_);
+  ASSERT_EQ(extents(), 1u);
+  for (int i = 0; extents() < 2; ++i) {
+    ASSERT_TRUE(run(client_->put(table_, "other" + std::to_string(i), value_of(i))));
+  }
+  let_time_pass(1'000'000);
+  const auto later = connect();
+  ASSERT_NE(later, nullptr);
+  for (int i = 0; i < before; ++i) {
+    EXPECT_EQ(run(client_->get(table_, key_of(i))).code(), ErrorCode::kNotFound) << i;
+    EXPECT_EQ(run(later->get(table_, key_of(i))).code(), ErrorCode::kNotFound) << i;
+  }
+  run(later->close());
+}
+
 TEST_F(RecordExtentsWithoutLease, ASilentClientKeepsAnExtentForTwoLeases) {
   fill(4);
   const auto silent = connect();

@@ -21,12 +21,14 @@ class PoolOnAFile final : public persist::Pool, public persist::FileReads {
   persist::Memory& memory() override { return pool_.memory(); }
   const persist::PoolInfo& info() const override { return pool_.info(); }
   std::span<std::byte> root() override { return pool_.root(); }
-  Result<persist::Extent> allocate_filled(persist::ExtentKind kind, uint64_t bytes,
-                                          const ExtentFill& fill) override {
-    return pool_.allocate_filled(kind, bytes, fill);
+  Result<persist::Extent> make_extent(persist::ExtentKind kind, uint64_t bytes,
+                                      const ExtentFill& fill, ExtentRest rest) override {
+    return rest == ExtentRest::kZeroed ? pool_.allocate_filled(kind, bytes, fill)
+                                       : pool_.allocate_unzeroed(kind, bytes, fill);
   }
   Status free_extent(const persist::Extent& extent) override { return pool_.free_extent(extent); }
   uint64_t largest_free_extent() override { return pool_.largest_free_extent(); }
+  std::vector<uint64_t> free_extents() override { return pool_.free_extents(); }
   uint64_t least_extent() const override { return pool_.least_extent(); }
   std::vector<uint64_t> free_extents() override { return pool_.free_extents(); }
   std::optional<uint64_t> next_data(uint64_t offset) const override {

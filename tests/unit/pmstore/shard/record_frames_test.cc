@@ -408,17 +408,23 @@ TEST(RecordFrames, AnExtentThatSaysNotWhereItBelongsIsDamage) {
   std::byte* const at = s.pool().memory().at(later->offset);
   FrameHeader header;
   std::memcpy(&header, at, sizeof header);
+  FrameProgress progress;
+  std::memcpy(&progress, at + kFrameProgressOffset, sizeof progress);
   const auto refused = [&] {
     const auto opened = TableCatalog::load(s.pool());
     return RecordFrames::open(s.pool(), opened->header()).code() == ErrorCode::kBadPool;
   };
   EXPECT_FALSE(refused());
-  for (size_t byte = 0; byte < sizeof header; ++byte) {
+  for (size_t byte = 0; byte < kFrameProgressOffset + sizeof progress; ++byte) {
     at[byte] ^= std::byte{0x10};
     EXPECT_TRUE(refused()) << byte;
     at[byte] ^= std::byte{0x10};
   }
   EXPECT_FALSE(refused());
+  progress.chunks = header.chunks + 1;
+  progress.crc = base::crc32c(std::as_bytes(std::span(&progress.chunks, 1)), header.crc);
+  std::memcpy(at + kFrameProgressOffset, &progress, sizeof progress);
+  EXPECT_TRUE(refused()) << "more chunks than the frame has";
 }
 
 // Earlier releases gave one extent to records. Its runs of chunks go on where frames end.
