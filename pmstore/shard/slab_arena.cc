@@ -100,9 +100,15 @@ void SlabArena::set_slab(uint32_t chunk, uint8_t size_class, uint32_t run) {
   state.used = slots_per_slab(size_class);
   largest_run_ = std::max(largest_run_, run);
   count_used(chunk, state.used);
-  for (uint32_t inside = 1; inside < run; ++inside) {
-    chunks_[chunk + inside].kind = Chunk::Kind::kInside;
-    chunks_[chunk + inside].first = chunk;
+  set_inside(chunk, run);
+}
+
+void SlabArena::set_inside(uint32_t first, uint32_t run) {
+  for (uint32_t i = 1; i < run; ++i) {
+    Chunk& inside = chunks_[first + i];
+    inside.kind = Chunk::Kind::kInside;
+    inside.size_class = kSizeClasses;
+    inside.first = first;
   }
 }
 
@@ -308,10 +314,7 @@ Status SlabArena::make_slab(uint32_t first, uint8_t size_class) {
   state.used = 0;
   state.base_version = base;
   largest_run_ = std::max(largest_run_, run);  // a claim that has failed holds no frame back
-  for (uint32_t i = 1; i < run; ++i) {
-    chunks_[first + i].kind = Chunk::Kind::kInside;
-    chunks_[first + i].first = first;
-  }
+  set_inside(first, run);
   const uint32_t slots_count = slots_per_slab(size_class);
   for (uint32_t i = slots_count; i > 0; --i) {  // the lowest is handed out first
     push_free(size_class, start + kSlabHeaderBytes + uint64_t{i - 1} * kSlotBytes[size_class]);
@@ -379,6 +382,7 @@ Status SlabArena::give_back_slab(uint32_t chunk) {
   }
   for (uint32_t i = 0; i < run; ++i) {
     chunks_[chunk + i].kind = Chunk::Kind::kFree;
+    chunks_[chunk + i].size_class = kSizeClasses;
     chunks_[chunk + i].leftover = true;
   }
   if (std::exchange(chunks_[chunk].leaving, false)) --leaving_;
@@ -401,6 +405,9 @@ void SlabArena::forget_free_slots(uint64_t frames, const std::vector<bool>& give
 }
 
 void SlabArena::push_free(uint8_t size_class, uint64_t slot) {
+  const Chunk& state = chunks_[slot / kChunkBytes];
+  PMSTORE_CHECK(state.kind == Chunk::Kind::kSlab && state.size_class == size_class,
+                "a free slot lies in a slab of its size class");
   const uint32_t frame = frames_.frame_of(SlotOffset{slot});
   free_slots_[size_class].in_frame[frame].push_back(static_cast<uint32_t>(slot / 64));
   free_slots_[size_class].frames |= uint64_t{1} << frame;
@@ -437,9 +444,10 @@ Result<SlotOffset> SlabArena::allocate(uint8_t size_class) {
 }
 
 void SlabArena::use(SlotOffset slot, uint8_t size_class) {
-  ++chunks_[raw(slot) / kChunkBytes].used;
-  PMSTORE_CHECK(chunks_[raw(slot) / kChunkBytes].used <= slots_per_slab(size_class) &&
-                    chunks_[raw(slot) / kChunkBytes].size_class == size_class,
+  Chunk& state = chunks_[raw(slot) / kChunkBytes];
+  ++state.used;
+  PMSTORE_CHECK(state.kind == Chunk::Kind::kSlab && state.size_class == size_class &&
+                    state.used <= slots_per_slab(size_class),
                 "a slot is handed out once, by its own size class");
   count_used(static_cast<uint32_t>(raw(slot) / kChunkBytes), 1);
 }

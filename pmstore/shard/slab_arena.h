@@ -231,7 +231,7 @@ class SlabArena {
   struct Chunk {
     // kNone: there is no memory for it.
     enum class Kind : uint8_t { kNone, kFree, kSlab, kInside } kind = Kind::kNone;
-    uint8_t size_class = 0;
+    uint8_t size_class = kSizeClasses;  // of a slab, at its first chunk; else none
     bool leftover = false;  // of a free chunk: a slab has been there, and its bytes may still be
     // Of a slab without a used slot: it will be free. Its slots may be in lists of free slots, or
     // not be there any more.
@@ -253,6 +253,8 @@ class SlabArena {
   bool restore_chunks(const CheckpointReader& checkpoint);
   // A slab begins at `chunk`, all of its slots used.
   void set_slab(uint32_t chunk, uint8_t size_class, uint32_t run);
+  // The other chunks of its run.
+  void set_inside(uint32_t first, uint32_t run);
   Status write_header(uint32_t chunk, uint16_t size_class, uint32_t run, uint64_t base_version);
   // With the generation that is on the medium, and no checksum.
   SlabHeader make_header(uint32_t chunk, uint16_t size_class, uint32_t run,

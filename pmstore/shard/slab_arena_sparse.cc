@@ -172,11 +172,11 @@ std::optional<uint32_t> SlabArena::find_unused_run(uint32_t run, uint32_t end) c
   return std::nullopt;
 }
 
-// Those that begin in [first, end), in one frame, and have no record.
+// Those that begin in [first, end), and have no record. The run may go on in the next frame.
 Status SlabArena::give_back_slabs(uint32_t first, uint32_t end) {
-  const uint32_t frame = frames_.frame_of_chunk(first);
   for (uint32_t chunk = first; chunk < end; ++chunk) {
     if (chunks_[chunk].kind != Chunk::Kind::kSlab) continue;
+    const uint32_t frame = frames_.frame_of_chunk(chunk);
     const uint32_t run = chunks_[chunk].run;
     FreeSlots& of_class = free_slots_[chunks_[chunk].size_class];
     PMSTORE_TRY_STATUS(give_back_slab(chunk));

@@ -78,6 +78,43 @@ TEST_F(LargeRecordsMove, AStepFreesAsFewSlabsAsItTakes) {
   EXPECT_LE(most_at_a_time, 1u);
 }
 
+TEST_F(LargeRecordsMove, ARunOverTheEndOfAFrameTakesTheFreeSlotsOfEachSlabThatItReplaces) {
+  constexpr uint64_t kFrame = 2 << 20;
+  FormatOptions format = in_frames(kFrame, 1 << 20);
+  format.record_bytes = kFrame;
+  StoreInRegion two{24 << 20, format};
+  std::map<std::string, std::string> there;
+  const auto put = [&](const std::string& key, size_t bytes) {
+    there[key] = std::string(bytes, static_cast<char>('a' + there.size() % 26));
+    ASSERT_TRUE(two.put(key, there[key])) << key;
+  };
+  // What was made with the pool has two frames, and a slab in each chunk of them.
+  int others = 0;
+  for (; extents(two) < 2; ++others) put("other" + std::to_string(others), 16'000);
+  ASSERT_GT(two.store().arena().first_records().size(), kFrame + 3 * kChunkBytes);
+  ASSERT_NE(kFrame / kChunkBytes % 3, 0u) << "a run of three chunks is in both frames";
+  // Slabs of three chunks, more than one of the frames has room for.
+  for (int i = 0; i < 15; ++i) put("large" + std::to_string(i), 120'000);
+  for (int i = 0; i < others; ++i) {
+    ASSERT_TRUE(two.erase("other" + std::to_string(i)));
+    there.erase("other" + std::to_string(i));
+  }
+  ASSERT_TRUE(two.store().arena().looks_sparse());
+  while (*two.store().move_some_records(1)) {
+  }
+  std::map<uint64_t, int> in_frame;
+  for (const auto& [key, value] : there) ++in_frame[two.get(key)->reply.slot / kFrame];
+  ASSERT_GT(in_frame[0], 10) << "they have moved";
+  ASSERT_GT(in_frame[1], 0);
+  for (int i = 0; i < others; ++i) put("again" + std::to_string(i), 16'000);
+  for (const auto& [key, value] : there) EXPECT_EQ(two.get(key)->value, value) << key;
+  const auto checked = check_store(two.pool());
+  ASSERT_TRUE(checked);
+  EXPECT_TRUE(checked->sound());
+  for (const auto& [key, value] : there) ASSERT_TRUE(two.erase(key)) << key;
+  EXPECT_EQ(two.store().arena().used_slots(), 0u);
+}
+
 TEST_F(LargeRecordsMove, WhatTheLogDoesNotTakeStaysAndTheOthersMove) {
   constexpr uint64_t kFrame = 4 << 20;
   StoreInRegion small{24 << 20, in_frames(kFrame, 64 << 10)};
