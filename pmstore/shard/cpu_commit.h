@@ -98,7 +98,8 @@ class CpuCommit {
   // `id` of the server: the first ones, for which there is room. Gives their number; durable and
   // visible. Requires that each is_movable() and that no transaction is in the group (CHECK).
   // Nothing has changed after Full: there is no slot for the first one; TooLarge: the log does not
-  // take them together; BackPressure: undecided transactions hold the log. Io; CommitUnknown, and
+  // take them together; Busy: SlabArena::allocate_for_move() is; BackPressure: undecided
+  // transactions hold the log. Io; CommitUnknown, and
   // then the failure is latched.
   Result<size_t> move(TxId id, std::span<const SlotOffset> slots);
 

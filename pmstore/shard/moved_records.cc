@@ -59,8 +59,9 @@ Status CpuCommit::plan_moves(CommitPlan& plan, std::span<const SlotOffset> slots
     auto write = movable(slot);
     PMSTORE_CHECK(write.has_value(), "the caller has just asked");
     const Status planned = plan_move(*write);
-    const bool full = !planned && planned.code() == ErrorCode::kFull;
-    if (full && !plan.writes().empty()) break;
+    const bool none =
+        !planned && (planned.code() == ErrorCode::kFull || planned.code() == ErrorCode::kBusy);
+    if (none && !plan.writes().empty()) break;
     PMSTORE_TRY_STATUS(planned);
     plan.writes().push_back(*write);
   }

@@ -28,8 +28,14 @@ Result<TxId> RecordMover::next_number() {
 
 Result<bool> RecordMover::step(size_t most) {
   PMSTORE_CHECK(most > 0, "a step moves a record");
+  held_ = false;
+  auto more = go_on(most);
+  waits_ = held_ ? waits_ + 1 : 0;
+  return more;
+}
+
+Result<bool> RecordMover::go_on(size_t most) {
   SlabArena& arena = records_.arena();
-  waits_ = false;
   if (!arena.is_emptying()) {  // also when an allocation needed the room
     slab_.reset();
     if (!arena.begin_emptying()) return false;
@@ -78,22 +84,24 @@ Result<bool> RecordMover::step_in(const SlabArena::Slab& slab, size_t most) {
 
 Result<bool> RecordMover::move_found(uint32_t from) {
   PMSTORE_TRY(const TxId id, next_number());
-  cursors_.records_move();
   const auto moved = commits_.move(id, slots_);
   if (moved) {
+    cursors_.records_move();  // no page was given out since move() began
     PMSTORE_CHECK(*moved > 0 && *moved <= slots_.size(), "a move without an error moves something");
     moved_ += *moved;
     log_.known(id);
-    return *moved == slots_.size();
+    if (*moved < slots_.size()) index_ = from;  // the next step sees why
+    return true;
   }
   switch (moved.code()) {
     case ErrorCode::kFull: return false;
     case ErrorCode::kTooLarge:
       PMSTORE_CHECK(slots_.size() == 1, "the log takes several that fill a quarter of it");
       return true;  // it stays
+    case ErrorCode::kBusy: index_ = from; return true;
     case ErrorCode::kBackPressure:
       index_ = from;
-      waits_ = true;
+      held_ = true;
       return true;
     default: return moved.error();
   }

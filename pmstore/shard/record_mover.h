@@ -41,14 +41,16 @@ class RecordMover {
   // Requires that no transaction waits in a group (CHECK). Io, Full: there is no session number;
   // CommitUnknown, which latches a failure.
   Result<bool> step(size_t most = kMostRecords);
-  // The last step found no room in the log, which undecided transactions hold: it has moved
-  // nothing, and the next one tries the same records.
-  bool waits() const { return waits_; }
+  // So many steps, up to the last one, found no room in the log, which undecided transactions hold,
+  // or no plan: they have moved nothing, and the next one tries the same records. 0: the last one
+  // did not.
+  unsigned waits() const { return waits_; }
   // Nothing is being emptied any more; slots that were kept back are handed out.
   void stop();
   uint64_t moved() const { return moved_; }
 
  private:
+  Result<bool> go_on(size_t most);
   // Moves what it finds from index_ on. False: no slot is free for more.
   Result<bool> step_in(const SlabArena::Slab& slab, size_t most);
   void find_movable(const SlabArena::Slab& slab, size_t most);
@@ -67,7 +69,8 @@ class RecordMover {
   uint32_t before_ = 0;                  // slabs from here on were looked at in this round
   std::optional<SlabArena::Slab> slab_;  // that is being emptied
   uint32_t index_ = 0;                   // of its next slot
-  bool waits_ = false;
+  bool held_ = false;                    // the log, or each plan, when this step wanted to move
+  unsigned waits_ = 0;
   std::vector<SlotOffset> slots_;  // of one step
   uint64_t moved_ = 0;
 };

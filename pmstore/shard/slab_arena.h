@@ -163,9 +163,9 @@ class SlabArena {
   // Looks at some chunks; `before` is where the next call goes on, and 0 behind the last one.
   std::optional<Slab> next_to_empty(uint32_t& before);
   // A slot for the record in `from`, in another slab of the same size class: in a frame in front of
-  // the one that is emptied, or in its own frame or one in front of it. Makes a slab where that
-  // saves a frame, of unused slabs too. Full, and nothing has changed: there is none. Takes nothing
-  // from the pool. Io.
+  // the one that is emptied, or in its own frame or one in front of it, and there in a slab with
+  // records. Makes a slab where that saves a frame, of unused slabs too. Full: there is none. Busy:
+  // it has looked at much, and goes on in the next call. Takes nothing from the pool. Io.
   Result<SlotOffset> allocate_for_move(SlotOffset from);
   // Since next_to_empty() has given it the slab may have become empty, and be free or another one.
   bool is_being_emptied(const Slab& slab) const;
@@ -176,8 +176,8 @@ class SlabArena {
   bool stop_emptying(uint8_t size_class);
   // The same of all that is being emptied.
   void end_emptying();
-  // The same, and all of it was tried. What could not move is stuck, unless slots were freed
-  // meanwhile.
+  // The same, and all of it was tried. A size class whose slabs with records have become no fewer
+  // is stuck, and so is a frame that has some, unless slots were freed meanwhile.
   void end_round();
   // begin_emptying() was the last of these calls; an allocation that finds no other room ends it.
   bool is_emptying() const { return emptying_classes_ != 0 || emptying_frame_ != 0; }
@@ -289,6 +289,8 @@ class SlabArena {
   bool is_to_be_emptied(uint32_t chunk) const;
   bool reopen();
   void forget_emptying_slab();
+  bool was_in_vain(uint8_t size_class) const;
+  Result<std::optional<SlotOffset>> take_beside_records(uint8_t size_class, uint64_t frames);
   void prefer_early_slot(uint8_t size_class, uint64_t frames);
   void use(SlotOffset slot, uint8_t size_class);
   void mark_idle_slabs(uint32_t kept);
@@ -359,6 +361,7 @@ class SlabArena {
     uint64_t slots = 0;
   };
   std::array<Use, kSizeClasses> use_{};
+  std::array<Use, kSizeClasses> use_at_begin_{};        // at begin_emptying()
   std::array<uint64_t, kMostFrames> used_chunks_in_{};  // of such slabs
   bool looks_sparse_ = false;
   uint32_t emptying_classes_ = 0;          // a bit for each size class

@@ -20,6 +20,8 @@ static_assert(kSizeClasses <= 32, "a word has a bit for each size class");
 
 // Of one call: chunks that are only looked at.
 constexpr uint32_t kLooksForSparse = 16384;
+// Of one record that moves: slots of slabs without records.
+constexpr uint32_t kSlotsPassedOver = 4096;
 
 }  // namespace
 
@@ -38,10 +40,13 @@ void SlabArena::note_use(uint32_t chunk, int64_t slots) {
     --use.slabs;
     chunks -= state.run;
   }
-  if (slots > 0 || is_emptying()) return;
-  stuck_frames_ &= ~(uint64_t{1} << frames_.frame_of_chunk(chunk));
+  const uint64_t frame = uint64_t{1} << frames_.frame_of_chunk(chunk);
+  // A record that has moved frees a slot of what is emptied: nothing new can be done.
+  if (slots > 0 || is_emptying_slab(chunk) || (emptying_frame_ & frame) != 0) return;
+  stuck_frames_ &= ~frame;
   stuck_classes_ &= ~(uint32_t{1} << state.size_class);
-  if (!looks_sparse_) looks_sparse_ = is_sparse(state.size_class) || (ends && frame_to_empty());
+  if (!is_emptying() && !looks_sparse_)
+    looks_sparse_ = is_sparse(state.size_class) || (ends && frame_to_empty());
 }
 
 // Slabs that would be unused if seven eighths of the others' slots were used.
@@ -95,6 +100,7 @@ bool SlabArena::begin_emptying() {
   PMSTORE_CHECK(!is_emptying() && !emptying_slab_, "one thing is emptied at a time");
   looks_sparse_ = false;
   used_at_begin_ = used_slots_;
+  use_at_begin_ = use_;
   emptying_classes_ = sparse_classes() & ~stuck_classes_;
   if (emptying_classes_ != 0) return true;
   const auto frame = frame_to_empty();
@@ -134,8 +140,12 @@ Result<SlotOffset> SlabArena::allocate_for_move(SlotOffset from) {
   PMSTORE_CHECK(of_frame || is_emptying_slab(chunk), "records move out of what is emptied");
   // A new slab only saves something in front of a frame that goes as a whole.
   const uint64_t frames = of_frame ? own - 1 : own | (own - 1);
-  if (!of_frame) prefer_early_slot(size_class, frames);
-  auto taken = take_free(size_class, frames);
+  std::optional<SlotOffset> taken;
+  if (of_frame) {
+    taken = take_free(size_class, frames);
+  } else {
+    PMSTORE_TRY(taken, take_beside_records(size_class, frames));
+  }
   if (!taken && of_frame) {
     const uint32_t end = chunks_in(frame).first;
     PMSTORE_TRY(const auto first, free_run_for_move(run_chunks_of(size_class), end));
@@ -190,10 +200,26 @@ Status SlabArena::give_back_slabs(uint32_t first, uint32_t end) {
   return {};
 }
 
+// In a slab with records: another one would become used, and would have to be emptied again. Those
+// that have none are closed where they are met, and are free chunks soon: none is needed, because
+// size classes give up slabs only where the others have room.
+Result<std::optional<SlotOffset>> SlabArena::take_beside_records(uint8_t size_class,
+                                                                 uint64_t frames) {
+  for (uint32_t passed = 0; passed < kSlotsPassedOver; passed += slots_per_slab(size_class)) {
+    prefer_early_slot(size_class, frames);
+    const auto taken = take_free(size_class, frames);
+    if (!taken) return taken;
+    Chunk& slab = chunks_[raw(*taken) / kChunkBytes];
+    if (slab.used > 0) return taken;
+    slab.closed = true;
+  }
+  return make_error(ErrorCode::kBusy);
+}
+
 // The slots that were freed last may lie in the slabs that are emptied next. Then all records would
 // move with each of them.
 void SlabArena::prefer_early_slot(uint8_t size_class, uint64_t frames) {
-  constexpr int kProbes = 8;
+  constexpr int kProbes = 16;
   FreeSlots& of_class = free_slots_[size_class];
   const uint64_t open = of_class.frames & frames & ~(aside_ | emptying_frame_);
   if (open == 0) return;
@@ -230,11 +256,18 @@ bool SlabArena::is_being_emptied(const Slab& slab) const {
          (emptying_frame_ >> frames_.frame_of_chunk(slab.first_chunk) & 1) != 0;
 }
 
+// As many slabs have records as before, and it was not that others were inserted and erased.
+bool SlabArena::was_in_vain(uint8_t size_class) const {
+  const Use& before = use_at_begin_[size_class];
+  const Use& now = use_[size_class];
+  return now.slabs >= before.slabs && now.slots >= before.slots;
+}
+
 bool SlabArena::stop_emptying(uint8_t size_class) {
   PMSTORE_CHECK(!emptying_slab_, "the slab is closed, or handed out again");
   if (emptying_classes_ == 0) return false;
   emptying_classes_ &= ~(uint32_t{1} << size_class);
-  stuck_classes_ |= uint32_t{1} << size_class;
+  if (was_in_vain(size_class)) stuck_classes_ |= uint32_t{1} << size_class;
   return emptying_classes_ != 0;
 }
 
@@ -246,11 +279,12 @@ void SlabArena::end_emptying() {
 
 void SlabArena::end_round() {
   end_emptying_slab();
-  // Else there is more to do than there was when it began.
-  if (used_slots_ >= used_at_begin_) {
-    stuck_classes_ |= sparse_classes() & emptying_classes_;
-    stuck_frames_ |= emptying_frame_;
+  for (uint32_t left = sparse_classes() & emptying_classes_; left != 0; left &= left - 1) {
+    const auto size_class = static_cast<uint8_t>(std::countr_zero(left));
+    if (was_in_vain(size_class)) stuck_classes_ |= uint32_t{1} << size_class;
   }
+  // Else there is more to do than there was when it began.
+  if (used_slots_ >= used_at_begin_) stuck_frames_ |= emptying_frame_;
   end_emptying();
 }
 

@@ -89,7 +89,8 @@ class Store {
   // latched.
   Result<bool> move_some_records(size_t most = RecordMover::kMostRecords);
   void stop_moving() { mover_.stop(); }
-  bool moving_waits() const { return mover_.waits(); }
+  // See RecordMover::waits().
+  unsigned moving_waits() const { return mover_.waits(); }
   uint64_t moved_records() const { return mover_.moved(); }
   const RecoveryReport& recovery() const { return recovery_; }
   void set_recovery_duration(uint64_t us) { recovery_.duration_us = us; }
