@@ -333,7 +333,7 @@ class Client {
   // as a whole or not at all.
   base::Task<Status> drop_table(std::string_view name);
   // Counts the table's records. The server reads the header of every slot, some slots per request.
-  // UnknownTable. Conflict: it has moved records during each of several counts.
+  // UnknownTable. Conflict: it has moved records during each count in three minutes.
   base::Task<Result<TableUsage>> table_usage(TableId table);
   // How many records the table has. Of an ordered table its index says so at once, and counts keys
   // that transactions are inserting or erasing just now; a hash table is counted as table_usage()
@@ -366,9 +366,9 @@ class Client {
   // One page of a table's records, in no particular order. The first page has cursor 0, and each
   // page has the cursor of the next. Every record is committed. A record that a transaction
   // inserts, deletes, or moves to a larger slot during the scan may be missed or seen twice; every
-  // other record is seen once. Conflict, begin the scan again: a record has been locked for 10 s,
-  // or the cursor counts no more, because the server has moved records since the first page, or was
-  // started. Damaged: a record's checksum is wrong and `damaged` is kFail.
+  // other record is seen once. Trimmed: the cursor counts no more, because the server has moved
+  // records since the first page, or was started; begin again (ScanRepeats). Conflict: a record has
+  // been locked for 10 s. Damaged: a record's checksum is wrong and `damaged` is kFail.
   base::Task<Result<ScanPage>> scan(TableId table, uint64_t cursor, uint32_t max_bytes = 256 * 1024,
                                     DamagedRecords damaged = DamagedRecords::kFail);
 

@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "pmstore/scan_repeats.h"
+
 namespace pmstore::fs::internal {
 namespace {
 
@@ -14,9 +16,12 @@ Task<Result<uint64_t>> see_around_damage(Client& client, TableId table, std::str
   std::map<std::string, std::string> records;
   uint64_t damaged = 0;
   uint64_t cursor = 0;
+  ScanRepeats repeats(client.executor());
   do {
     auto page = co_await client.scan(table, cursor, kPageBytes, DamagedRecords::kSkip);
-    if (!page && page.code() == ErrorCode::kConflict && cursor != 0) {
+    if (!page && page.code() == ErrorCode::kTrimmed) {
+      const bool again = co_await repeats.pause();
+      if (!again) co_return page.error();
       records.clear();
       damaged = 0;
       page = co_await client.scan(table, 0, kPageBytes, DamagedRecords::kSkip);

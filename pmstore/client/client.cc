@@ -193,11 +193,11 @@ Task<Status> Client::drop_table(std::string_view name) {
   return internal::drop_table(state_->connector, state_->executor, name);
 }
 Task<Result<TableUsage>> Client::table_usage(TableId table) {
-  return internal::table_usage(state_->connector, table);
+  return internal::table_usage(state_->connector, state_->executor, table);
 }
 Task<Result<uint64_t>> Client::count_records(TableId table) {
   PMSTORE_CO_TRY(const TableUsage usage,
-                 co_await internal::table_usage(state_->connector, table, true));
+                 co_await internal::table_usage(state_->connector, state_->executor, table, true));
   co_return usage.records;
 }
 Task<Result<PoolProbe>> Client::probe() {
@@ -244,9 +244,6 @@ Task<Result<ScanPage>> Client::scan(TableId table, uint64_t cursor, uint32_t max
     co_await executor.sleep_for(pause_ns);
     if (pause_ns < 10'000'000) pause_ns *= 2;
     page = co_await session->calls().scan(request, capacity);
-  }
-  if (!page && page.code() == ErrorCode::kTrimmed) {
-    co_return make_error(ErrorCode::kConflict, page.error().message);
   }
   co_return page;
 }

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "pmstore/layout/protocol.h"
+#include "pmstore/scan_repeats.h"
 
 namespace pmstore::internal {
 namespace {
@@ -13,8 +14,6 @@ constexpr size_t kTableRequest = 128;
 constexpr uint64_t kFreedWithinNs = 60'000'000'000;
 constexpr uint64_t kFirstFreedPauseNs = 20'000;
 constexpr uint64_t kLongestFreedPauseNs = 50'000'000;
-// Of a count of a table: each takes longer than the server waits for it to end.
-constexpr int kMostCounts = 5;
 
 // Any name that a table may have, also those of earlier releases with control characters.
 Status check_opened_name(std::string_view name) {
@@ -150,13 +149,16 @@ base::Task<Status> drop_table(Connector& connector, Executor& executor, std::str
   }
 }
 
-base::Task<Result<TableUsage>> table_usage(Connector& connector, TableId table, bool records_only) {
+base::Task<Result<TableUsage>> table_usage(Connector& connector, Executor& executor, TableId table,
+                                           bool records_only) {
+  ScanRepeats repeats(executor);
   auto usage = co_await count_records(connector, table, records_only);
-  for (int count = 1; !usage && usage.code() == ErrorCode::kTrimmed; ++count) {
-    if (count == kMostCounts) {
+  while (!usage && usage.code() == ErrorCode::kTrimmed) {
+    const bool again = co_await repeats.pause();
+    if (!again) {
       co_return make_error(ErrorCode::kConflict,
-                           "the server has moved records during each of 5 counts of this table; "
-                           "count them again");
+                           "the server has moved records during each count of this table in 3 "
+                           "minutes; count them again");
     }
     usage = co_await count_records(connector, table, records_only);
   }

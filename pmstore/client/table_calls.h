@@ -23,7 +23,7 @@ base::Task<Result<TableId>> create_table(Connector& connector, Reader& reader,
 base::Task<Result<std::vector<TableInfo>>> list_tables(Connector& connector);
 base::Task<Status> drop_table(Connector& connector, Executor& executor, std::string_view name);
 // `records_only`: of an ordered table only TableUsage::records, in one request.
-base::Task<Result<TableUsage>> table_usage(Connector& connector, TableId table,
+base::Task<Result<TableUsage>> table_usage(Connector& connector, Executor& executor, TableId table,
                                            bool records_only = false);
 
 }  // namespace pmstore::internal

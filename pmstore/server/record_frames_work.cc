@@ -38,8 +38,8 @@ constexpr uint64_t kQuietNs = 500'000'000;
 constexpr uint64_t kSmallShare = 256;
 // A scan is over when no page of it was asked for in so much time.
 constexpr uint64_t kScanPauseNs = 10'000'000'000;
-// So long the moves that are due wait for scans, then the scans must begin again.
-constexpr uint64_t kMostWaitForScansNs = 60'000'000'000;
+// Each attempt to move in a log that is held writes anew what holds it, so the pauses grow.
+constexpr unsigned kMostHeldDoublings = 7;  // to 64 s
 
 // A page that is read, or a drain, may take as long as the disk.
 bool waits_for_a_disk(const persist::Pool& pool) {
@@ -227,7 +227,7 @@ base::Task<void> ServerCore::wait_for_fewer_erases() {
 base::Task<void> ServerCore::move_records() {
   const SlabArena& arena = store->arena();
   moving_records_ = true;
-  waited_for_scans_ns_ = 0;
+  scan_patience_ = {};
   while (!store->failed() && (arena.looks_sparse() || arena.is_emptying())) {
     co_await wait_for_fewer_erases();
     co_await move_while_quiet();
@@ -241,14 +241,18 @@ base::Task<void> ServerCore::wait_for_scans() {
   const ScanCursors& scans = store->scan_cursors();
   uint64_t pages = scans.pages();
   uint64_t quiet_ns = 0;
-  while (scans.any_open() && pages != scans_over_at_ &&
-         waited_for_scans_ns_ < kMostWaitForScansNs) {
+  while (scans.any_open() && pages != scans_over_at_ && scan_patience_.has(executor.now_ns())) {
     co_await executor.sleep_for(kQuietNs);
-    waited_for_scans_ns_ += kQuietNs;
+    scan_patience_.waited(kQuietNs, executor.now_ns());
     quiet_ns = scans.pages() == pages ? quiet_ns + kQuietNs : 0;
     pages = scans.pages();
     if (quiet_ns >= kScanPauseNs) scans_over_at_ = pages;
   }
+}
+
+uint64_t ServerCore::pause_after_move(uint64_t took_ns) const {
+  const unsigned waits = store->moving_waits();
+  return waits == 0 ? took_ns : kQuietNs << std::min(waits - 1, kMostHeldDoublings);
 }
 
 // Each step is a turn of the executor. It may keep others waiting, and a disk busy: so the steps
@@ -269,7 +273,7 @@ base::Task<void> ServerCore::move_while_quiet() {
     if (!more) look_for_failure();
     if (!more || !*more) co_return;
     follow_frames();
-    const uint64_t pause_ns = store->moving_waits() ? kQuietNs : ended_ns - begun_ns;
+    const uint64_t pause_ns = pause_after_move(ended_ns - begun_ns);
     if (pause_ns > 0) co_await executor.sleep_for(pause_ns);
     if (arena.used_slots() + used / kSmallShare < used) co_return;
     if (ended_ns - since_ns < kQuietNs) continue;

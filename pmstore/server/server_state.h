@@ -43,6 +43,7 @@
 #include "pmstore/server/region_table.h"
 #include "pmstore/server/ring_keeper.h"
 #include "pmstore/server/rnic_words.h"
+#include "pmstore/server/scan_patience.h"
 #include "pmstore/server/store_calls.h"
 #include "pmstore/shard/store.h"
 #include "service/host.h"
@@ -267,6 +268,7 @@ class ServerCore final : public service::Service {
   base::Task<void> wait_for_fewer_erases();
   base::Task<void> wait_for_scans();
   base::Task<void> move_while_quiet();
+  uint64_t pause_after_move(uint64_t took_ns) const;
   bool release_some_blocks();
   bool register_one_frame();
   bool is_known(uint32_t frame) const;
@@ -330,9 +332,9 @@ class ServerCore final : public service::Service {
   const uint64_t started_ns_ = executor.now_ns();
   uint64_t frames_seen_ = UINT64_MAX;  // SlabArena::changes() that work_on_frames() has looked at
   bool following_frames_ = false;
-  bool moving_records_ = false;       // move_records() runs
-  uint64_t waited_for_scans_ns_ = 0;  // by it
-  uint64_t scans_over_at_ = 0;        // ScanCursors::pages() when all scans were over
+  bool moving_records_ = false;  // move_records() runs
+  ScanPatience scan_patience_;   // of it
+  uint64_t scans_over_at_ = 0;   // ScanCursors::pages() when all scans were over
   // The same of give_back_idle_slabs(), and of release_leftovers().
   uint64_t idle_seen_ = UINT64_MAX;
   uint64_t leftovers_seen_ = UINT64_MAX;

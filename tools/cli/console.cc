@@ -66,7 +66,7 @@ std::string why_text(const Error& error) {
     case ErrorCode::kBackPressure: return "all is in use for the moment: try again later";
     case ErrorCode::kAccess: return "access to that memory was not granted";
     case ErrorCode::kIo: return "the operating system refused";
-    case ErrorCode::kTrimmed: return "the entry is no longer kept: read on from the log's start";
+    case ErrorCode::kTrimmed: return "it is no longer kept: begin again from the start";
     case ErrorCode::kSealed: return "the log is sealed: nothing can be appended";
     case ErrorCode::kFenced: return "another producer has taken the log over";
     case ErrorCode::kDamaged: return "the medium has lost it";

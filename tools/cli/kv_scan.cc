@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "pmstore/scan_repeats.h"
 #include "tools/cli/bytes_text.h"
 #include "tools/cli/command_line.h"
 #include "tools/cli/kv_session.h"
@@ -49,19 +50,18 @@ class ScanPrinter {
 };
 
 constexpr uint32_t kScanPageBytes = 256 * 1024;
-constexpr int kMostScans = 5;
 
 base::Task<int> scan_hash(Client& client, TableId table, const KvOptions& options,
                           std::string what) {
   ScanPrinter printer(options.session.json);
   uint64_t cursor = 0;
   uint64_t damaged = 0;
-  int scans = 1;
+  ScanRepeats repeats(client.executor());
   do {
     auto page = co_await client.scan(table, cursor, kScanPageBytes, DamagedRecords::kSkip);
-    const bool again = !page && page.code() == ErrorCode::kConflict && cursor != 0;
-    if (again && scans < kMostScans && printer.begin_again()) {
-      ++scans;
+    if (!page && page.code() == ErrorCode::kTrimmed && printer.begin_again()) {
+      const bool again = co_await repeats.pause();
+      if (!again) co_return fail(kProgram, what, page.error());
       damaged = 0;
       page = co_await client.scan(table, 0, kScanPageBytes, DamagedRecords::kSkip);
     }

@@ -184,9 +184,9 @@ TEST_P(MovedRecordsOfCpu, DoNotWaitForAScanForEver) {
   }
   EXPECT_GT(executor_.now_ns() - begun_ns, 50'000'000'000u);
   EXPECT_GT(moved(), 0u);
-  EXPECT_EQ(page.code(), ErrorCode::kConflict);
+  EXPECT_EQ(page.code(), ErrorCode::kTrimmed);
   EXPECT_NE(page.error().message.find("begin the scan again"), std::string::npos);
-  EXPECT_EQ(run(client_->scan(table_, first->cursor, 4096)).code(), ErrorCode::kConflict);
+  EXPECT_EQ(run(client_->scan(table_, first->cursor, 4096)).code(), ErrorCode::kTrimmed);
   EXPECT_TRUE(run(client_->scan(table_, 0, 4096)));
 }
 

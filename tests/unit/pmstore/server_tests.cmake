@@ -29,7 +29,7 @@ pmstore_test(pmstore_outcome_test ONE_THREAD SOURCES outcome_test.cc stolen_id_t
   DEPS pmstore crash_image)
 pmstore_test(pmstore_probe_test ONE_THREAD SOURCES probe_test.cc DEPS pmstore crash_image)
 pmstore_test(pmstore_tables_test ONE_THREAD SOURCES moved_records_test.cc record_extents_test.cc
-  tables_test.cc
+  scan_patience_test.cc tables_test.cc
   DEPS pmstore crash_image)
 pmstore_test(pmstore_server_logs_test ONE_THREAD SOURCES server_logs_test.cc
   DEPS pmstore crash_image)
