@@ -2,12 +2,33 @@
 // pmstore/shard/cpu_commit.h.
 
 #include <optional>
+#include <string_view>
 
 #include "base/check.h"
 #include "pmstore/layout/record.h"
 #include "pmstore/shard/cpu_commit.h"
 
 namespace pmstore::internal {
+
+namespace {
+
+struct TableKey {
+  TableId table;
+  std::string_view key;
+};
+
+// Of the live record that the header in a slot tells of, if there can be such a one. Reads nothing
+// behind the key: values of free slots are not touched.
+std::optional<TableKey> live_key(std::span<const std::byte> image) {
+  const auto& header = *reinterpret_cast<const RecordHeader*>(image.data());
+  const uint16_t bytes = header.key_bytes();
+  const bool fits = bytes > 0 && bytes <= kMaxKeyBytes && record_bytes(bytes, 0) <= image.size();
+  if (header.state != RecordState::kLive || !fits) return std::nullopt;
+  const auto* const key = reinterpret_cast<const char*>(image.data() + sizeof(RecordHeader));
+  return TableKey{TableId{header.table}, std::string_view(key, bytes)};
+}
+
+}  // namespace
 
 // The live record in `slot`, where the index shows it and a put of its key would not be a Conflict.
 std::optional<PlannedWrite> CpuCommit::movable(SlotOffset slot) const {
@@ -17,15 +38,15 @@ std::optional<PlannedWrite> CpuCommit::movable(SlotOffset slot) const {
     return std::nullopt;
   }
   const std::span image(records_.arena().at(slot), kSlotBytes[slab->size_class]);
-  const auto record = check_record(image, slot);
-  if (!record || !record->live()) return std::nullopt;
-  const auto table = static_cast<TableId>(record->header->table);
-  if (!records_.catalog().exists(table)) return std::nullopt;
+  const auto key = live_key(image);
+  if (!key || !records_.catalog().exists(key->table)) return std::nullopt;
   PlannedWrite write;
-  write.key = IndexKey::of(table, record->key);
+  write.key = IndexKey::of(key->table, key->key);
   std::optional<SlotOffset> damaged;
   const auto found = records_.find(write.key, damaged);
   if (!found || found->slot != slot || is_guarded(write.key)) return std::nullopt;
+  const auto record = check_record(image, slot);
+  if (!record || !record->live()) return std::nullopt;
   write.value = record->value;
   write.size_class = slab->size_class;
   write.exists = true;

@@ -274,7 +274,7 @@ class SlabArena {
   std::optional<uint32_t> find_free_run(uint32_t run, uint32_t begin, uint32_t end) const;
   Status give_back_empty_slabs();
   std::optional<uint32_t> find_unused_run(uint32_t run, uint32_t end) const;
-  Status give_back_slabs(uint32_t first, uint32_t end);
+  void mark_unused_slabs(uint32_t first, uint32_t end);
   Result<std::optional<uint32_t>> free_run_for_move(uint32_t run, uint32_t end);
   Status give_back_slab(uint32_t chunk);
   bool is_leaving(uint32_t slot) const {  // slot offset / 64
@@ -293,7 +293,9 @@ class SlabArena {
   Result<std::optional<SlotOffset>> take_beside_records(uint8_t size_class, uint64_t frames);
   void prefer_early_slot(uint8_t size_class, uint64_t frames);
   void use(SlotOffset slot, uint8_t size_class);
+  Result<bool> step_idle_look(uint32_t most, uint32_t kept);
   void mark_idle_slabs(uint32_t kept);
+  void mark_leaving(uint32_t chunk);
   void forget_leaving_slots();
   Status write_leaving(uint32_t most);
   // No slot of the chunks that `given_back` has a bit for is handed out any more. `frames` has a
@@ -370,6 +372,7 @@ class SlabArena {
   uint32_t stuck_classes_ = 0;             // bits of those that were tried in vain
   uint64_t stuck_frames_ = 0;              // the same; meaningless for frames without records
   std::optional<uint32_t> emptying_slab_;  // its first chunk; not of emptying_frame_
+  uint32_t move_from_ = 0;                 // where free_run_for_move() begins to look
   Random probes_{1};                       // of prefer_early_slot()
   std::vector<uint32_t> emptying_slots_;   // free ones of it, slot offset / 64, in no other list
   uint32_t leftovers_from_ = 0;

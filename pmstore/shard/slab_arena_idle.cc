@@ -21,8 +21,12 @@ constexpr uint32_t kLooks = 16384;
 }  // namespace
 
 Result<bool> SlabArena::give_back_idle_slabs(uint32_t most, uint32_t kept) {
-  using Step = IdleLook::Step;
   if (keeps_blocks_) return true;
+  return step_idle_look(most, kept);
+}
+
+Result<bool> SlabArena::step_idle_look(uint32_t most, uint32_t kept) {
+  using Step = IdleLook::Step;
   switch (idle_look_.step) {
     case Step::kMark: mark_idle_slabs(kept); break;
     case Step::kForget: forget_leaving_slots(); break;
@@ -44,16 +48,21 @@ void SlabArena::mark_idle_slabs(uint32_t kept) {
       look.kept += state.run;
       continue;
     }
-    PMSTORE_CHECK(!state.leaving, "a round begins when the last one is over");
-    state.leaving = true;
-    state.closed = false;
-    if (is_emptying_slab(look.chunk)) forget_emptying_slab();
-    ++leaving_;
-    look.frames |= uint64_t{1} << frame;
+    mark_leaving(look.chunk);
   }
   if (look.chunk < chunks_.size()) return;
   look.step = leaving_ > 0 ? IdleLook::Step::kForget : IdleLook::Step::kWrite;
   if (leaving_ > 0) look.chunk = 0;
+}
+
+void SlabArena::mark_leaving(uint32_t chunk) {
+  Chunk& state = chunks_[chunk];
+  PMSTORE_CHECK(!state.leaving && state.used == 0, "a round begins when the last one is over");
+  state.leaving = true;
+  state.closed = false;
+  if (is_emptying_slab(chunk)) forget_emptying_slab();
+  ++leaving_;
+  idle_look_.frames |= uint64_t{1} << frames_.frame_of_chunk(chunk);
 }
 
 // From the end of a list to its begin: so what is behind the place stays, whatever is freed or

@@ -159,14 +159,28 @@ Result<SlotOffset> SlabArena::allocate_for_move(SlotOffset from) {
   return *taken;
 }
 
-// Chunks below `end` that are free, or of slabs without records, which are given back: as few as it
-// takes, because this is a part of one turn.
+// Chunks below `end` that are free. Busy: slabs without records are given back, some at a time.
 Result<std::optional<uint32_t>> SlabArena::free_run_for_move(uint32_t run, uint32_t end) {
-  if (const auto first = find_free_run(run, 0, end)) return first;
+  using Step = IdleLook::Step;
+  const bool under_way = idle_look_.step != Step::kMark || idle_look_.chunk > 0;
+  if (!under_way || idle_look_.step == Step::kWrite) {
+    // Most often right behind the last one.
+    auto first = find_free_run(run, move_from_, end);
+    if (!first && !under_way) first = find_free_run(run, 0, end);
+    if (first) {
+      move_from_ = *first + run;
+      return first;
+    }
+  }
+  if (under_way) {
+    PMSTORE_TRY_STATUS(step_idle_look(1, kKeptChunks));
+    return make_error(ErrorCode::kBusy);
+  }
   const auto first = find_unused_run(run, end);
   if (!first) return first;
-  PMSTORE_TRY_STATUS(give_back_slabs(*first, *first + run));
-  return first;
+  mark_unused_slabs(*first, end);
+  move_from_ = *first;
+  return make_error(ErrorCode::kBusy);
 }
 
 // It begins with a free chunk, or with the first one of a slab.
@@ -182,22 +196,20 @@ std::optional<uint32_t> SlabArena::find_unused_run(uint32_t run, uint32_t end) c
   return std::nullopt;
 }
 
-// Those that begin in [first, end), and have no record. The run may go on in the next frame.
-Status SlabArena::give_back_slabs(uint32_t first, uint32_t end) {
-  for (uint32_t chunk = first; chunk < end; ++chunk) {
-    if (chunks_[chunk].kind != Chunk::Kind::kSlab) continue;
-    const uint32_t frame = frames_.frame_of_chunk(chunk);
-    const uint32_t run = chunks_[chunk].run;
-    FreeSlots& of_class = free_slots_[chunks_[chunk].size_class];
-    PMSTORE_TRY_STATUS(give_back_slab(chunk));
-    auto& list = of_class.in_frame[frame];
-    std::erase_if(list, [&](uint32_t slot) {
-      const uint64_t of = uint64_t{slot} * 64 / kChunkBytes;
-      return of >= chunk && of < chunk + run;
-    });
-    if (list.empty()) of_class.frames &= ~(uint64_t{1} << frame);
+// From `first` on, as many as the frame that is emptied needs. Their slots then go out of the lists
+// in one look, which takes as long for one slab as for all of them.
+void SlabArena::mark_unused_slabs(uint32_t first, uint32_t end) {
+  const uint64_t wanted = used_chunks_in_[std::countr_zero(emptying_frame_)];
+  uint64_t marked = 0;
+  for (uint32_t chunk = first; chunk < end && marked < wanted; ++chunk) {
+    const Chunk& state = chunks_[chunk];
+    if (state.kind != Chunk::Kind::kSlab || state.used > 0) continue;
+    if (is_shut(frames_.frame_of_chunk(chunk))) continue;
+    mark_leaving(chunk);
+    marked += state.run;
   }
-  return {};
+  idle_look_.step = IdleLook::Step::kForget;
+  idle_look_.chunk = first;
 }
 
 // In a slab with records: another one would become used, and would have to be emptied again. Those

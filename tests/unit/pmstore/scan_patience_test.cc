@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "pmstore/scan_repeats.h"
+
 namespace pmstore::internal {
 namespace {
 
@@ -39,6 +41,39 @@ TEST(ScanPatience, IsOneForAllScansOfAMinute) {
     now_ns += 3 * kSecondNs;
   }
   EXPECT_FALSE(patience.has(now_ns));
+}
+
+// Scans that take `scan_ns` and are all ended; their number.
+int end_all(uint64_t scan_ns, uint64_t& took_ns) {
+  base::VirtualClock clock;
+  base::Executor executor(clock);
+  const auto scan_all = [&]() -> base::Task<int> {
+    ScanRepeats repeats(executor);
+    for (int scans = 1;; ++scans) {
+      co_await executor.sleep_for(scan_ns);
+      const bool again = co_await repeats.pause();
+      if (!again) co_return scans;
+    }
+  };
+  const uint64_t begun_ns = clock.now_ns();
+  const int scans = executor.run(scan_all());
+  took_ns = clock.now_ns() - begun_ns;
+  return scans;
+}
+
+TEST(ScanRepeats, PauseAndEndAfterThreeMinutes) {
+  uint64_t took_ns = 0;
+  const int fast = end_all(1'000'000, took_ns);
+  EXPECT_GT(fast, 30);
+  EXPECT_LT(fast, 50) << "they do not spin";
+  EXPECT_GE(took_ns, ScanRepeats::kMostNs);
+  EXPECT_LT(took_ns, ScanRepeats::kMostNs + 6 * kSecondNs);
+  EXPECT_EQ(end_all(200 * kSecondNs, took_ns), 1);
+}
+
+TEST(ScanRepeats, SomeBeginWhileMovesWaitAgain) {
+  // Moves have just begun to go on for a minute, and then wait for whoever scans.
+  EXPECT_GE(ScanRepeats::kMostNs, ScanPatience::kMovesNs + 2 * ScanPatience::kMostNs);
 }
 
 }  // namespace
