@@ -77,7 +77,7 @@ struct ClientOptions {
   // For local:PATH: the discipline of the server in this process.
   LockDiscipline local_discipline = LockDiscipline::kCpu;
   // For local:PATH: as ServerOptions; what the pool keeps beside it holds, too.
-  uint64_t most_record_bytes = UINT64_MAX;
+  std::optional<uint64_t> most_record_bytes;
   // Opens the client's device: a host of the modelled machine, whose servers have the addresses
   // local:NAME. nullptr: this machine. Outlives the client.
   fabric::DeviceOpener* devices = nullptr;

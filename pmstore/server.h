@@ -139,11 +139,11 @@ struct ServerOptions {
   uint64_t message_bytes = uint64_t{1} << 30;
   // Extents of records take no more of the pool than so many bytes together, those of logs no more
   // than so many, and the file area has no more than so many: what needs another extent is Full
-  // then. What they have already stays, also above the limit. UINT64_MAX: what the pool keeps
-  // (pmstore/space_rules.h).
-  uint64_t most_record_bytes = UINT64_MAX;
-  uint64_t most_log_bytes = UINT64_MAX;
-  uint64_t most_file_bytes = UINT64_MAX;
+  // then. What they have already stays, also above the limit. UINT64_MAX: no limit; nullopt: what
+  // the pool keeps (pmstore/space_rules.h).
+  std::optional<uint64_t> most_record_bytes;
+  std::optional<uint64_t> most_log_bytes;
+  std::optional<uint64_t> most_file_bytes;
   // Extents of other kinds leave so many bytes of the pool to this kind, with what it has already;
   // else they are Full. nullopt: what the pool keeps.
   std::optional<uint64_t> record_reserve_bytes;

@@ -92,12 +92,13 @@ Status keep_space_rules(persist::Pool& pool, const SpaceRules& rules) {
 
 Result<SpaceRules> space_rules_of_run(persist::Pool& pool, const ServerOptions& options) {
   PMSTORE_TRY(SpaceRules rules, load_space_rules(pool));
-  const auto replace = [&](ExtentKind kind, std::optional<uint64_t> reserve, uint64_t limit) {
+  const auto replace = [&](ExtentKind kind, std::optional<uint64_t> reserve,
+                           std::optional<uint64_t> limit) {
     if (reserve) rules.of(kind).reserve_bytes = *reserve;
-    if (limit != UINT64_MAX) rules.of(kind).limit_bytes = limit;
+    if (limit) rules.of(kind).limit_bytes = *limit;
   };
   replace(ExtentKind::kRecords, options.record_reserve_bytes, options.most_record_bytes);
-  replace(ExtentKind::kRings, options.ring_reserve_bytes, UINT64_MAX);
+  replace(ExtentKind::kRings, options.ring_reserve_bytes, std::nullopt);
   replace(ExtentKind::kLog, options.log_reserve_bytes, options.most_log_bytes);
   replace(ExtentKind::kFileData, options.file_reserve_bytes, options.most_file_bytes);
   PMSTORE_TRY_STATUS(rules.check(pool.info().bytes));

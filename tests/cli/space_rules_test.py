@@ -80,11 +80,16 @@ class SpaceRules(unittest.TestCase):
         said = run("pool", "limit", self.pool, "--log-reserve", "1M", status=1)
         self.assert_one_line(said, f"it is served by process {daemon.pid} at {uri}; stop that")
         self.stop(daemon)
-        _, uri, log = self.serve()
-        log.wait_for(r" warning extents of kind records have .* more than --record-limit 10 MiB")
+        daemon, uri, log = self.serve()
+        log.wait_for(r" warning extents of kind records have .* more than the limit that the "
+                     r"pool keeps \(pmstore pool limit\), 10 MiB")
         self.assertEqual(self.space("log")["reserve_bytes"], 20 * MIB)
         self.assertNotIn("reserve_bytes", self.space("file data"))
         self.assert_one_line(self.fill(uri, range(5000, 20000), status=1), "limited to 10 MiB")
+        self.stop(daemon)
+        daemon, uri, log = self.serve("--record-limit", "none", "--log-reserve", "0")
+        self.assertNotIn("limit_bytes", self.space("records"))
+        self.fill(uri, range(5000, 6000))
 
     def test_what_cannot_hold_is_refused(self):
         before = run("pool", "info", self.pool)

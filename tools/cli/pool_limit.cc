@@ -23,8 +23,6 @@
 namespace pmstore::tools {
 namespace {
 
-constexpr char kNone[] = "none";
-
 struct LimitOptions {
   std::string path;
   // As SpaceRules::kKinds; empty: stays as it is.
@@ -37,11 +35,6 @@ struct LimitOptions {
            std::any_of(limits.begin(), limits.end(), given);
   }
 };
-
-Result<uint64_t> parse_bytes_or_none(std::string_view text) {
-  if (text == kNone) return UINT64_MAX;
-  return parse_bytes(text);
-}
 
 void change(persist::SpaceRules& rules, const LimitOptions& options) {
   for (size_t i = 0; i < persist::SpaceRules::kKinds.size(); ++i) {

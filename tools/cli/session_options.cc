@@ -32,6 +32,11 @@ Result<uint64_t> parse_bytes(std::string_view text) {
   return number << shift;
 }
 
+Result<uint64_t> parse_bytes_or_none(std::string_view text) {
+  if (text == "none") return UINT64_MAX;
+  return parse_bytes(text);
+}
+
 Result<LockDiscipline> parse_locks(std::string_view text) {
   for (const auto discipline : {LockDiscipline::kCpu, LockDiscipline::kRnic}) {
     if (text == discipline_name(discipline)) return discipline;

@@ -35,6 +35,8 @@ struct SessionOptions {
 
 // "64", "256M", "1G" (powers of two). InvalidArgument when it is none of these, or too large.
 Result<uint64_t> parse_bytes(std::string_view text);
+// The same, and UINT64_MAX for "none": a limit that is none.
+Result<uint64_t> parse_bytes_or_none(std::string_view text);
 Result<LockDiscipline> parse_locks(std::string_view text);
 
 }  // namespace pmstore::tools

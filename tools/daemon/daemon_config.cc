@@ -277,8 +277,9 @@ void DaemonConfig::add_files_to(CLI::App& app) {
       "serve files also in a pool that was made without --file-bytes: it gets room for them");
   app.add_option("--file-limit", file_limit,
                  "data of files takes no more of the pool than this; what the pool was made with "
-                 "stays (default: what the pool keeps, see pmstore pool limit)")
-      ->check(parsed_by(parse_bytes, "SIZE"));
+                 "stays; none: what there is (default: what the pool keeps, see pmstore pool "
+                 "limit)")
+      ->check(parsed_by(parse_bytes_or_none, "SIZE"));
   app.add_option("--max-inodes", max_inodes,
                  "make no file or directory beyond so many (ENOSPC); 0: as many as fit")
       ->check(in_range<uint64_t>(0, uint64_t{1} << 48))
@@ -298,13 +299,13 @@ void DaemonConfig::add_files_to(CLI::App& app) {
 
 void DaemonConfig::add_limits_to(CLI::App& app) {
   app.add_option("--record-limit", record_limit,
-                 "records take no more of the pool than this; what they have already stays "
-                 "(default: what the pool keeps, see pmstore pool limit)")
-      ->check(parsed_by(parse_bytes, "SIZE"));
+                 "records take no more of the pool than this; what they have already stays; none: "
+                 "what there is (default: what the pool keeps, see pmstore pool limit)")
+      ->check(parsed_by(parse_bytes_or_none, "SIZE"));
   app.add_option("--log-limit", log_limit,
-                 "logs take no more of the pool than this; what they have already stays (default: "
-                 "what the pool keeps)")
-      ->check(parsed_by(parse_bytes, "SIZE"));
+                 "logs take no more of the pool than this; what they have already stays; none: "
+                 "what there is (default: what the pool keeps)")
+      ->check(parsed_by(parse_bytes_or_none, "SIZE"));
   const auto add = [&app](const std::string& name, std::string& value, const std::string& whom) {
     app.add_option(name, value,
                    "others leave so much of the pool to " + whom +
@@ -360,9 +361,9 @@ ServiceOptions DaemonConfig::service_options() const {
 }
 
 void DaemonConfig::add_space_rules_to(ServerOptions& options) const {
-  if (!file_limit.empty()) options.most_file_bytes = *parse_bytes(file_limit);
-  if (!record_limit.empty()) options.most_record_bytes = *parse_bytes(record_limit);
-  if (!log_limit.empty()) options.most_log_bytes = *parse_bytes(log_limit);
+  if (!file_limit.empty()) options.most_file_bytes = *parse_bytes_or_none(file_limit);
+  if (!record_limit.empty()) options.most_record_bytes = *parse_bytes_or_none(record_limit);
+  if (!log_limit.empty()) options.most_log_bytes = *parse_bytes_or_none(log_limit);
   if (!record_reserve.empty()) options.record_reserve_bytes = *parse_bytes(record_reserve);
   if (!ring_reserve.empty()) options.ring_reserve_bytes = *parse_bytes(ring_reserve);
   if (!log_reserve.empty()) options.log_reserve_bytes = *parse_bytes(log_reserve);

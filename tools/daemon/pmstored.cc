@@ -8,6 +8,7 @@
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
+#include <utility>
 
 #include "base/size_text.h"
 #include "fabric/tcp/tcp_device.h"
@@ -127,19 +128,25 @@ void warn_of_few_clients(DaemonLog& log, const PoolService& service) {
 }
 
 // A limit that is below what records or logs have takes nothing from them.
-void warn_of_low_limits(DaemonLog& log, const PoolService& service) {
-  for (const auto kind : {persist::ExtentKind::kRecords, persist::ExtentKind::kLog}) {
+void warn_of_low_limits(DaemonLog& log, const PoolService& service, const DaemonConfig& config) {
+  const std::pair<persist::ExtentKind, const std::string&> limited[] = {
+      {persist::ExtentKind::kRecords, config.record_limit},
+      {persist::ExtentKind::kLog, config.log_limit}};
+  for (const auto& [kind, of_this_run] : limited) {
     const uint64_t most = service.space_rules().of(kind).limit_bytes;
     uint64_t bytes = 0;
     for (const persist::Extent& extent : service.pool_info().extents) {
       if (extent.kind == kind) bytes += extent.bytes;
     }
     if (bytes <= most) continue;
+    const std::string limit = of_this_run.empty()
+                                  ? "the limit that the pool keeps (pmstore pool limit),"
+                                  : fmt::format("--{}-limit", persist::option_word(kind));
     log.write(LogLevel::kWarning,
-              fmt::format("extents of kind {} have {}, more than --{}-limit {}: they stay, and no "
-                          "more are taken",
-                          persist::extent_name(kind), base::size_text(bytes),
-                          persist::option_word(kind), base::size_text(most)));
+              fmt::format("extents of kind {} have {}, more than {} {}: they stay, and no more are "
+                          "taken",
+                          persist::extent_name(kind), base::size_text(bytes), limit,
+                          base::size_text(most)));
   }
 }
 
@@ -215,7 +222,7 @@ int serve(DaemonConfig& config) {
   }
   if (log.to_plain_stderr()) log.write(LogLevel::kInfo, starts);
   log_start(log, **service);
-  warn_of_low_limits(log, **service);
+  warn_of_low_limits(log, **service, config);
   malloc_trim(0);  // what only the start needed
   DaemonWatch watch(config, log, sessions, **service, hangup, reread);
   serving.store(service->get());

@@ -42,6 +42,10 @@ TEST_F(EmbeddedSpace, GoesByTheReservesAndLimitsThatThePoolKeeps) {
   put = run(client_->put(table_, "another", std::string(900'000, 'v')));
   EXPECT_NE(put.error().message.find("limited to 10 MiB"), std::string::npos)
       << put.error().message;
+  run(client_->close());
+  options_.most_record_bytes = UINT64_MAX;
+  connect();
+  EXPECT_TRUE(stat().at("records_limit_bytes").is_null()) << "none in this run";
 }
 
 TEST_F(EmbeddedSpace, OpensNoPoolWhoseRulesAreDamaged) {
