@@ -75,10 +75,12 @@ Status make_first_section(persist::Pool& pool, const FilesServerOptions& options
   }
   const std::string reserved = pool.reserved_for_others(persist::ExtentKind::kFileData);
   return make_error(ErrorCode::kFull,
-                    fmt::format("the pool has no room for files: {} are free together, and some of "
-                                "that is left to records{}",
+                    fmt::format("the pool has no room for files: {} are free together, of which "
+                                "some stays for records{}: {}, or start without --files",
                                 base::size_text(pool.largest_free_extent()),
-                                reserved.empty() ? "" : ", or reserved: " + reserved));
+                                reserved.empty() ? "" : ", and reserved is " + reserved,
+                                reserved.empty() ? "delete records or logs"
+                                                 : "lower a reserve (pmstore pool limit)"));
 }
 
 }  // namespace

@@ -15,6 +15,14 @@ namespace {
 // chunks, and what is left of its piece may be too small for another extent.
 uint64_t lost_beside_an_extent(uint64_t least_extent) { return least_extent + least_extent / 8; }
 
+uint64_t bytes_of(ExtentKind kind, std::span<const Extent> extents) {
+  uint64_t bytes = 0;
+  for (const Extent& extent : extents) {
+    if (extent.kind == kind) bytes += extent.bytes;
+  }
+  return bytes;
+}
+
 uint64_t below(uint64_t bytes, uint64_t less) { return bytes - std::min(bytes, less); }
 
 size_t index_of(ExtentKind kind) {
@@ -70,14 +78,25 @@ Status SpaceRules::check(uint64_t pool_bytes) const {
 
 uint64_t SpaceRules::unused_reserve(ExtentKind kind, std::span<const Extent> extents) const {
   if (!has_rule(kind)) return 0;
-  uint64_t used = 0;
-  for (const Extent& extent : extents) {
-    if (extent.kind == kind) used += extent.bytes;
-  }
-  return below(of(kind).reserve_bytes, used);
+  const uint64_t unused = below(of(kind).reserve_bytes, bytes_of(kind, extents));
+  return kind == ExtentKind::kRings ? std::max(unused, first_rings(extents)) : unused;
+}
+
+uint64_t SpaceRules::first_rings(std::span<const Extent> extents) const {
+  return bytes_of(ExtentKind::kRings, extents) > 0 ? 0 : first_rings_bytes_;
 }
 
 uint64_t SpaceRules::room(ExtentKind kind, const PoolSpace& space, uint64_t kept_for_rings) const {
+  const uint64_t beside = room_beside_reserves(kind, space, kept_for_rings);
+  if (kind != ExtentKind::kRings) return beside;
+  uint64_t largest = 0;
+  for (const uint64_t bytes : space.free_extents) largest = std::max(largest, bytes);
+  const uint64_t first = round_down(first_rings(space.extents), kXpLineBytes);
+  return std::max(beside, std::min(largest, first));
+}
+
+uint64_t SpaceRules::room_beside_reserves(ExtentKind kind, const PoolSpace& space,
+                                          uint64_t kept_for_rings) const {
   uint64_t all = 0;
   uint64_t largest = 0;
   uint64_t second = 0;
@@ -87,17 +106,24 @@ uint64_t SpaceRules::room(ExtentKind kind, const PoolSpace& space, uint64_t kept
     largest = std::max(largest, bytes);
   }
   if (!has_rule(kind)) return largest;
+  const uint64_t lost = lost_beside_an_extent(space.least_extent);
   uint64_t reserved = 0;  // for others
   uint64_t most_reserved = 0;
+  // Rings themselves leave nothing to the first of them.
+  const uint64_t first =
+      kind == ExtentKind::kRings ? 0 : std::max(kept_for_rings, first_rings(space.extents));
   for (const ExtentKind other : kKinds) {
     if (other == kind) continue;
     uint64_t unused = unused_reserve(other, space.extents);
-    if (other == ExtentKind::kRings) unused = std::max(unused, kept_for_rings);
+    if (other == ExtentKind::kRings) unused = std::max(unused, first);
     reserved += unused;
     most_reserved = std::max(most_reserved, unused);
+    // That kind has all of its reserve in the piece, and leaves it to the first rings.
+    if (first > 0 && unused > 0 && other != ExtentKind::kRings) {
+      most_reserved = std::max(most_reserved, unused + first + lost);
+    }
   }
   if (reserved == 0) return largest;
-  const uint64_t lost = lost_beside_an_extent(space.least_extent);
   // One piece stays so large. An extent that the second one has room for leaves the largest.
   const uint64_t whole = std::min(largest, most_reserved);
   const uint64_t in_a_piece =

@@ -16,8 +16,12 @@ struct ServerOptions;
 // that. Stores nothing.
 Result<persist::SpaceRules> load_space_rules(persist::Pool& pool);
 
+// Whether a start would accept them. InvalidArgument: SpaceRules::check(), or more is reserved for
+// rings than the pool's rings take; BadPool, VersionMismatch: there is no sound catalog.
+Status check_space_rules(persist::Pool& pool, const persist::SpaceRules& rules);
+
 // Durable on return; after a crash before it, the pool has the rules of before or these. They hold
-// from the next start of a server on. InvalidArgument: SpaceRules::check(); Io.
+// from the next start of a server on. Errors of check_space_rules(); Io.
 Status keep_space_rules(persist::Pool& pool, const persist::SpaceRules& rules);
 
 // What the pool keeps, but for what the options say of one run. InvalidArgument, BadPool.

@@ -71,11 +71,8 @@ void ServerCore::go_by(persist::SpaceRules rules) {
   using persist::ExtentKind;
   store->arena().limit_to(rules.of(ExtentKind::kRecords).limit_bytes);
   logs->limit_to(rules.of(ExtentKind::kLog).limit_bytes);
-  if (rules.has_reserves()) {
-    // File data knows nothing of what records and logs leave to the first rings without a reserve.
-    uint64_t& for_rings = rules.of(ExtentKind::kRings).reserve_bytes;
-    for_rings = std::max(for_rings, store->catalog().first_rings_bytes());
-  }
+  // File data knows nothing of what records and logs leave to the first rings without a reserve.
+  rules.leave_first_rings(store->catalog().first_rings_bytes());
   pool.set_space_rules(rules);
 }
 

@@ -23,8 +23,12 @@ uint32_t TableCatalog::rings_per_extent() const {
   return (header_.ring_count + extents - 1) / extents;
 }
 
+uint64_t TableCatalog::most_rings_bytes() const {
+  return header_.rings_offset != 0 ? 0 : header_.ring_count * header_.ring_bytes;
+}
+
 uint64_t TableCatalog::first_rings_bytes() const {
-  if (header_.ring_count == 0 || header_.rings_offset != 0) return 0;
+  if (most_rings_bytes() == 0) return 0;
   // Two objects of libpmemobj take up to a chunk more than one.
   return std::max(rings_per_extent() * header_.ring_bytes, pool_->least_extent()) +
          pool_->least_extent() / 8;

@@ -1,12 +1,16 @@
 #include "pmstore/space_rules.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/check.h"
 #include "base/checksum.h"
+#include "base/size_text.h"
 #include "persist/two_copies.h"
 #include "pmstore/layout/space_layout.h"
 #include "pmstore/server.h"
+#include "pmstore/shard/table_catalog.h"
 
 namespace pmstore {
 namespace {
@@ -63,8 +67,30 @@ Result<SpaceRules> load_space_rules(persist::Pool& pool) {
   return rules;
 }
 
-Status keep_space_rules(persist::Pool& pool, const SpaceRules& rules) {
+Status check_space_rules(persist::Pool& pool, const SpaceRules& rules) {
   PMSTORE_TRY_STATUS(rules.check(pool.info().bytes));
+  const uint64_t reserved = rules.of(ExtentKind::kRings).reserve_bytes;
+  if (reserved == 0) return {};
+  PMSTORE_TRY(const auto catalog, internal::TableCatalog::load(pool));
+  const uint64_t most = catalog.most_rings_bytes();
+  if (reserved <= most) return {};
+  const std::string what = base::size_text(reserved) + " of the pool would be reserved for rings, ";
+  if (most == 0) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      what +
+                          "which take none: the pool has no rings, or they were made with it: "
+                          "give --ring-reserve 0");
+  }
+  return make_error(
+      ErrorCode::kInvalidArgument,
+      fmt::format("{}which take at most {} ({} rings of {}): give a lower --ring-reserve, or make "
+                  "a pool with more or larger rings (pmstore pool create --rings, --ring-bytes)",
+                  what, base::size_text(most), catalog.header().ring_count,
+                  base::size_text(catalog.header().ring_bytes)));
+}
+
+Status keep_space_rules(persist::Pool& pool, const SpaceRules& rules) {
+  PMSTORE_TRY_STATUS(check_space_rules(pool, rules));
   const auto copies = copies_in(pool);
   const auto found = *copies.read(is_valid);
   SpaceHeader header{};
@@ -101,7 +127,7 @@ Result<SpaceRules> space_rules_of_run(persist::Pool& pool, const ServerOptions& 
   replace(ExtentKind::kRings, options.ring_reserve_bytes, std::nullopt);
   replace(ExtentKind::kLog, options.log_reserve_bytes, options.most_log_bytes);
   replace(ExtentKind::kFileData, options.file_reserve_bytes, options.most_file_bytes);
-  PMSTORE_TRY_STATUS(rules.check(pool.info().bytes));
+  PMSTORE_TRY_STATUS(check_space_rules(pool, rules));
   return rules;
 }
 

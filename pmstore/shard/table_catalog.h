@@ -62,6 +62,8 @@ class TableCatalog {
   uint64_t kept_for_rings() const;
   // What the first rings take; 0: they were made with the pool, or it has none.
   uint64_t first_rings_bytes() const;
+  // What all extents of rings have at most.
+  uint64_t most_rings_bytes() const;
   // So many at a time, so that an extent is not too small and extents are not too many.
   uint32_t rings_per_extent() const;
   // Errors of log::Ring::open(), whose walk() must follow.

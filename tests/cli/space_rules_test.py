@@ -91,12 +91,35 @@ class SpaceRules(unittest.TestCase):
         self.assertNotIn("limit_bytes", self.space("records"))
         self.fill(uri, range(5000, 6000))
 
+    def test_clients_with_rings_can_write_and_delete_whatever_is_reserved(self):
+        uri = ("--uri", "local:" + self.pool, "--locks", "rnic")
+        run("kv", "put", *uri, "a", "1")
+        for options in (("--record-reserve", "60M"), ("--record-reserve", "0", "--log-reserve",
+                                                      "46M")):
+            run("pool", "limit", self.pool, *options)
+            run("kv", "put", *uri, "b", "1")
+            run("kv", "del", *uri, "b")
+        run("kv", "put", *uri, "b", "2")
+        run("kv", "del", *uri, "a")
+        self.assertEqual(run("kv", "get", *uri, "b"), "2\n")
+
+    def test_a_start_without_room_for_files_says_what_to_do(self):
+        done = subprocess.run([program("pmstored"), "--pool", self.pool, "--listen",
+                               "tcp://127.0.0.1:0", "--files", "--log-reserve", "50M"],
+                              capture_output=True, timeout=60, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assert_one_line(done.stderr.decode(), r"no room for files: .* reserved is .*50 MiB "
+                             r".*for log.*: lower a reserve \(pmstore pool limit\), or start "
+                             "without --files")
+
     def test_what_cannot_hold_is_refused(self):
         before = run("pool", "info", self.pool)
         for options, why in (
                 (("--log-reserve", "60M", "--file-reserve", "60M"), "more than the pool together"),
                 (("--log-reserve", "10M", "--log-limit", "9M"),
-                 "--log-limit, or a lower --log-reserve")):
+                 "--log-limit, or a lower --log-reserve"),
+                (("--ring-reserve", "60M"), r"for rings, which take at most .*: give a lower "
+                 "--ring-reserve, or make a pool with more or larger rings")):
             self.assert_one_line(run("pool", "limit", self.pool, *options, status=1), why)
             done = subprocess.run([program("pmstored"), "--pool", self.pool, "--listen",
                                    "tcp://127.0.0.1:0", *options], capture_output=True, timeout=60,

@@ -88,6 +88,46 @@ TEST(SpaceRulesOfAPool, LessThanTheLeastExtentIsNoRoom) {
   EXPECT_EQ(rules.room(ExtentKind::kRecords, {{}, free, 2 * kMiB}), 0u);
 }
 
+// Without rings clients cannot delete, so no reserve may keep the first ones away.
+TEST(SpaceRulesOfAPool, TheFirstRingsTakeWhatOthersHaveReserved) {
+  SpaceRules rules = reserve(ExtentKind::kRecords, 20 * kMiB);
+  rules.leave_first_rings(2 * kMiB);
+  const std::vector<uint64_t> free = {kMiB, 10 * kMiB};
+  EXPECT_EQ(rules.room(ExtentKind::kRings, {{}, free, kLeast}), 2 * kMiB) << "and not more";
+  EXPECT_EQ(rules.room(ExtentKind::kLog, {{}, free, kLeast}), 0u);
+  const std::vector<uint64_t> small = {kMiB, kMiB / 2};
+  EXPECT_EQ(rules.room(ExtentKind::kRings, {{}, small, kLeast}), kMiB);
+  const std::vector<Extent> extents = {{ExtentKind::kRings, 0, kLeast}};
+  EXPECT_EQ(rules.room(ExtentKind::kRings, {extents, free, kLeast}), 0u) << "there are some";
+  rules.leave_first_rings(0);
+  EXPECT_EQ(rules.room(ExtentKind::kRings, {{}, free, kLeast}), 0u) << "a pool without rings";
+}
+
+TEST(SpaceRulesOfAPool, OthersLeaveOnePieceToTheFirstRingsBesideTheLargestReserve) {
+  constexpr uint64_t kLeastOfAFile = 5 * kMiB / 2;
+  constexpr uint64_t kLostInAFile = kLeastOfAFile + kLeastOfAFile / 8;
+  constexpr uint64_t kFirst = 6 * kMiB;
+  SpaceRules rules = reserve(ExtentKind::kLog, 40 * kMiB);
+  rules.leave_first_rings(kFirst);
+  const std::vector<uint64_t> one = {60 * kMiB};
+  EXPECT_EQ(rules.room(ExtentKind::kRecords, {{}, one, kLeastOfAFile}),
+            14 * kMiB - 2 * kLostInAFile);
+  const std::vector<uint64_t> left = {46 * kMiB + kLostInAFile};
+  EXPECT_EQ(rules.room(ExtentKind::kRecords, {{}, left, kLeastOfAFile}), 0u);
+  EXPECT_EQ(rules.room(ExtentKind::kLog, {{}, left, kLeastOfAFile}), 40 * kMiB) << "all of it";
+  // Small pieces have together what rings take, and none of them has room for rings.
+  const std::vector<uint64_t> pieces = {47 * kMiB, 3 * kMiB, 3 * kMiB, 3 * kMiB};
+  EXPECT_EQ(rules.room(ExtentKind::kRecords, {{}, pieces, kLeastOfAFile}), 3 * kMiB);
+  const std::vector<uint64_t> after = {40 * kMiB, 3 * kMiB, 3 * kMiB, 3 * kMiB};
+  EXPECT_EQ(rules.room(ExtentKind::kRings, {{}, after, kLeastOfAFile}), kFirst);
+  EXPECT_EQ(rules.room(ExtentKind::kLog, {{}, after, kLeastOfAFile}), 34 * kMiB - kLostInAFile);
+  // As soon as there are rings, nothing is left to others.
+  const std::vector<Extent> extents = {{ExtentKind::kRings, 0, 256 << 10}};
+  EXPECT_EQ(rules.unused_reserve(ExtentKind::kRings, {}), kFirst);
+  EXPECT_EQ(rules.unused_reserve(ExtentKind::kRings, extents), 0u);
+  EXPECT_EQ(rules.room(ExtentKind::kLog, {extents, after, kLeastOfAFile}), 40 * kMiB);
+}
+
 TEST(SpaceRulesOfAPool, WhatDoesNotFitIsRefused) {
   SpaceRules rules = reserve(ExtentKind::kLog, 6 * kMiB);
   rules.of(ExtentKind::kRecords).reserve_bytes = 4 * kMiB;
@@ -186,6 +226,35 @@ TEST_P(SpaceRulesInUse, WhatOneKindFreesAnotherOneGets) {
   EXPECT_GE(pool_->room_for(ExtentKind::kFileData) + 2 * pool_->least_extent(), freed.bytes);
   ASSERT_NO_FATAL_FAILURE(take_all(ExtentKind::kFileData));
   EXPECT_GE(used(ExtentKind::kFileData) + 2 * pool_->least_extent(), freed.bytes);
+}
+
+// Whatever is reserved for whom, and whatever is taken and freed.
+TEST_P(SpaceRulesInUse, TheFirstRingsAlwaysHaveRoom) {
+  std::mt19937_64 random(11);
+  const uint64_t pool_bytes = GetParam().bytes;
+  const uint64_t rings = pool_bytes / 64;
+  SpaceRules rules;
+  rules.of(ExtentKind::kLog).reserve_bytes = pool_bytes / 3;
+  rules.of(ExtentKind::kRecords).reserve_bytes = pool_bytes / 2;
+  rules.leave_first_rings(std::max(rings, pool_->least_extent()) + pool_->least_extent() / 8);
+  pool_->set_space_rules(rules);
+  size_t refused = 0;
+  for (int i = 0; i < 1000; ++i) {
+    const auto& extents = pool_->info().extents;
+    if (extents.size() > 50 || (!extents.empty() && random() % 3 == 0)) {
+      ASSERT_TRUE(pool_->free_extent(Extent(extents[random() % extents.size()])));
+    } else {
+      constexpr ExtentKind kOthers[] = {ExtentKind::kRecords, ExtentKind::kLog,
+                                        ExtentKind::kFileData};
+      const ExtentKind kind = kOthers[random() % std::size(kOthers)];
+      const uint64_t bytes = round_up(1 + random() % GetParam().most_extent, 256);
+      refused += !pool_->allocate_extent(kind, std::max(bytes, pool_->room_for(kind) / 2));
+    }
+    const auto first = pool_->allocate_extent(ExtentKind::kRings, rings);
+    ASSERT_TRUE(first) << first.error().to_string();
+    ASSERT_TRUE(pool_->free_extent(*first));
+  }
+  EXPECT_GT(refused, 20u);
 }
 
 // The promise of SpaceRules::room(), whatever is taken and freed.

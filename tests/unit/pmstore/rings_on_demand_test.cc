@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "pmstore/space_rules.h"
 #include "tests/unit/persist/scratch.h"
 #include "tests/unit/pmstore/server_fixture.h"
 
@@ -78,6 +79,74 @@ TEST_F(RingsOfAFile, GiveTheirBlocksBack) {
   let_time_pass(1'000'000);
   ASSERT_EQ(rings(), 0u);
   EXPECT_GE(first_data(), end);
+}
+
+// Rings are all given back when clients have gone, and only a client with a ring can delete.
+TEST_F(RingsOnDemand, ComeAlsoWhereAllThatIsFreeIsReservedForOthers) {
+  for (const auto kind : {persist::ExtentKind::kRecords, persist::ExtentKind::kLog}) {
+    persist::SpaceRules rules;
+    rules.of(kind).reserve_bytes = kRegionBytes;
+    ASSERT_TRUE(keep_space_rules(*pool_, rules));
+    restart();
+    auto one = connect();
+    put(*one, "a");
+    EXPECT_EQ(rings(), 1u);
+    EXPECT_EQ(pool_->room_for(persist::ExtentKind::kFileData), 0u);
+    const TableId table = *run(one->open_table("t"));
+    EXPECT_TRUE(run(one->erase(table, "a")));
+    // The reserve holds for further ones.
+    auto other = connect();
+    const Status refused = run(other->put(table, "b", "value"));
+    ASSERT_EQ(refused.code(), ErrorCode::kFull);
+    EXPECT_NE(refused.error().message.find("lower a reserve (pmstore pool limit)"),
+              std::string::npos)
+        << refused.error().message;
+    run(one->close());
+    let_time_pass(1'000'000);
+    ASSERT_EQ(rings(), 0u) << extent_name(kind);
+    put(*other, "b");
+    run(other->close());
+    let_time_pass(1'000'000);
+  }
+}
+
+TEST_F(RingsOnDemand, HaveOnePieceThatRecordsLogsAndFilesLeave) {
+  persist::SpaceRules rules;
+  rules.of(persist::ExtentKind::kLog).reserve_bytes = 512 << 10;
+  ASSERT_TRUE(keep_space_rules(*pool_, rules));
+  restart();
+  const uint64_t first = pool_->space_rules().unused_reserve(persist::ExtentKind::kRings, {});
+  EXPECT_GE(first, format_.ring_bytes);
+  for (const auto kind : {persist::ExtentKind::kFileData, persist::ExtentKind::kLog}) {
+    while (const uint64_t room = pool_->room_for(kind)) {
+      ASSERT_TRUE(pool_->allocate_extent(kind, room));
+    }
+  }
+  EXPECT_GE(pool_->largest_free_extent(), format_.ring_bytes);
+  auto one = connect();
+  put(*one, "a");
+  // As long as there are rings, nothing is left to them.
+  EXPECT_EQ(pool_->space_rules().unused_reserve(persist::ExtentKind::kRings, pool_->info().extents),
+            0u);
+  run(one->close());
+}
+
+TEST_F(RingsOnDemand, MoreThanTheyTakeIsNotReserved) {
+  const uint64_t most = format_.rings * format_.ring_bytes;
+  persist::SpaceRules rules;
+  rules.of(persist::ExtentKind::kRings).reserve_bytes = most;
+  EXPECT_TRUE(keep_space_rules(*pool_, rules));
+  rules.of(persist::ExtentKind::kRings).reserve_bytes = most + 1;
+  const Status refused = keep_space_rules(*pool_, rules);
+  ASSERT_EQ(refused.code(), ErrorCode::kInvalidArgument);
+  EXPECT_NE(refused.error().message.find("for rings, which take at most 262144 bytes (4 rings "
+                                         "of 65536 bytes)"),
+            std::string::npos)
+      << refused.error().message;
+  server_options_.ring_reserve_bytes = most + 1;
+  server_.reset();
+  EXPECT_EQ(run(Server::start(executor_, *pool_, server_options_)).code(),
+            ErrorCode::kInvalidArgument);
 }
 
 TEST_F(RingsOnDemand, AreThereWhileClientsAre) {
