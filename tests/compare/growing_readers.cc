@@ -76,10 +76,11 @@ class ServerThread {
     thread_ = std::thread([this] { serve(); });
     serving_.wait(false);
   }
-  // The clients have gone.
+  // The clients have gone. A pool in a file goes, too.
   ~ServerThread() {
     over_.store(true);
     thread_.join();
+    if (!options_.is_device()) std::filesystem::remove(options_.pool);
   }
   const fabric::Uri& uri() const { return uri_; }
 
