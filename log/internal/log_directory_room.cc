@@ -171,8 +171,7 @@ Error LogDirectory::no_room(uint64_t bytes) const {
   const std::string reserved = pool_->reserved_for_others(persist::ExtentKind::kLog);
   if (is_limited) {
     what_to_do = fmt::format(
-        "delete a log, or give a higher limit (pmstored --log-limit, pmstore pool limit): logs "
-        "have {} of the pool and are limited to {}",
+        "delete a log, or raise --log-limit (pmstore pool limit): logs have {}, limited to {}",
         base::size_text(extent_bytes()), base::size_text(most_bytes_));
   } else if (!reserved.empty() && pool_->largest_free_extent() >= bytes + kRoomReservedBytes) {
     what_to_do = fmt::format(
