@@ -5,6 +5,7 @@
 
 #include "log/log_check.h"
 #include "log/log_host.h"
+#include "persist/kept_space_rules.h"
 #include "persist/pool.h"
 
 namespace pmstore::log {
@@ -42,11 +43,15 @@ base::Task<Result<std::unique_ptr<EmbeddedLog>>> EmbeddedLog::open(base::Executo
   auto state = std::make_unique<State>();
   persist::PoolOpenOptions pool_options;
   pool_options.assume_domain = options.assume_domain;
-  pool_options.accept = [](persist::Pool& view) {
+  pool_options.accept = [](persist::Pool& view) -> Status {
+    PMSTORE_TRY_STATUS(persist::load_space_rules(view));
     return LogStore::is_in(view) ? check_log_area(view) : Status{};
   };
   PMSTORE_CO_TRY(state->pool, persist::Pool::open(path, pool_options));
+  PMSTORE_CO_TRY(const persist::SpaceRules rules, persist::load_space_rules(*state->pool));
   PMSTORE_CO_TRY(state->host, LogHost::start(executor, *state->pool, {}));
+  state->host->store().limit_to(rules.of(persist::ExtentKind::kLog).limit_bytes);
+  state->pool->set_space_rules(rules);
   // A name of its own: the path is how other clients of this process would ask for a pool.
   fabric::Uri wanted{fabric::Scheme::kLocal,
                      path + "#log" + std::to_string(reinterpret_cast<uintptr_t>(state.get())), 0};

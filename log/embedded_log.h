@@ -27,7 +27,8 @@ struct EmbeddedLogOptions {
 
 class EmbeddedLog {
  public:
-  // Errors of Pool::open() and LogStore::open(). A pool that is refused is untouched.
+  // Errors of Pool::open() and LogStore::open(); BadPool: load_space_rules(). A pool that is
+  // refused is untouched. Logs go by the reserves and limits that the pool keeps.
   static base::Task<Result<std::unique_ptr<EmbeddedLog>>> open(base::Executor& executor,
                                                                std::string path,
                                                                EmbeddedLogOptions options);

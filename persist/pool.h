@@ -146,7 +146,7 @@ class Pool {
   // the largest.
   virtual std::vector<uint64_t> free_extents() = 0;
   // From here on allocate_filled() goes by these reserves. Without a call there are none. What the
-  // pool keeps durably: pmstore/space_rules.h.
+  // pool keeps durably: persist/kept_space_rules.h.
   void set_space_rules(const SpaceRules& rules) { space_rules_ = rules; }
   const SpaceRules& space_rules() const { return space_rules_; }
   // The largest extent of that kind that can still be allocated beside the reserves of other kinds,

@@ -53,7 +53,7 @@ Result<CheckReport> check_store(persist::Pool& pool, std::span<const IndexToChec
 Result<std::string> checkpoint_state(persist::Pool& pool);
 
 // Success: Server::start() would accept the pool, but for the rules that it keeps
-// (pmstore/space_rules.h). Otherwise the error that it would give: a damaged
+// (persist/kept_space_rules.h). Otherwise the error that it would give: a damaged
 // catalog, table, slab header, redo ring, shard log or directory of logs, or records of a table
 // that was lost. Reads headers and redo entries; reads records only when the catalog cannot exclude
 // that a table was lost. Stores nothing.

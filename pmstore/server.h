@@ -140,7 +140,7 @@ struct ServerOptions {
   // Extents of records take no more of the pool than so many bytes together, those of logs no more
   // than so many, and the file area has no more than so many: what needs another extent is Full
   // then. What they have already stays, also above the limit. UINT64_MAX: no limit; nullopt: what
-  // the pool keeps (pmstore/space_rules.h).
+  // the pool keeps (persist/kept_space_rules.h).
   std::optional<uint64_t> most_record_bytes;
   std::optional<uint64_t> most_log_bytes;
   std::optional<uint64_t> most_file_bytes;

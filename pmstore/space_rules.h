@@ -1,6 +1,5 @@
-// The reserves and limits that a pool keeps (persist/space_rules.h): every start of a Server goes
-// by them, also that of local:PATH; log::EmbeddedLog does not. Programs of releases before them
-// open such a pool and ignore them.
+// Reserves and limits of a pool with a store: what a start would accept, and what holds in one run.
+// What a pool keeps, and who goes by it: persist/kept_space_rules.h.
 //
 // Threads: those of the pool. The pool is borrowed for the call.
 #pragma once
@@ -11,10 +10,6 @@
 namespace pmstore {
 
 struct ServerOptions;
-
-// No rule where the pool keeps none. BadPool: both copies are damaged; keep_space_rules() mends
-// that. Stores nothing.
-Result<persist::SpaceRules> load_space_rules(persist::Pool& pool);
 
 // Whether a start would accept them. InvalidArgument: SpaceRules::check(), or more is reserved for
 // rings than the pool's rings take; BadPool, VersionMismatch: there is no sound catalog.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "persist/kept_space_rules.h"
 #include "persist/sparse_blocks.h"
 #include "pmstore/check.h"
 #include "pmstore/server/pinned_memory.h"

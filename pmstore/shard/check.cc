@@ -9,6 +9,7 @@
 #include "log/log_check.h"
 #include "log/log_store.h"
 #include "log/ring.h"
+#include "persist/kept_space_rules.h"
 #include "pmstore/layout/bucket_layout.h"
 #include "pmstore/layout/record.h"
 #include "pmstore/layout/shard_record.h"
@@ -18,7 +19,6 @@
 #include "pmstore/shard/slab_arena.h"
 #include "pmstore/shard/slot_reader.h"
 #include "pmstore/shard/table_catalog.h"
-#include "pmstore/space_rules.h"
 
 namespace pmstore {
 

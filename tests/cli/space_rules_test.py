@@ -135,6 +135,9 @@ class SpaceRules(unittest.TestCase):
         self.assert_one_line(self.fill(uri, range(5000), status=1), "limited to 10 MiB")
         run("pool", "limit", self.pool, "--record-limit", "none", "--log-reserve", "30M")
         self.assert_one_line(self.fill(uri, range(20000), status=1), "is reserved .* for log")
+        run("pool", "limit", self.pool, "--log-reserve", "0", "--log-limit", "4M")
+        said = run("log", "create", "--uri", uri, "large", "--bytes", "8M", status=1)
+        self.assert_one_line(said, "or raise --log-limit .*limited to 4 MiB")
 
     def test_damage_to_both_copies_is_said_and_mended_by_the_command(self):
         run("pool", "limit", self.pool, "--log-reserve", "20M")

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/size_text.h"
+#include "persist/kept_space_rules.h"
 #include "persist/pool.h"
 #include "pmstore/check.h"
 #include "pmstore/space_rules.h"
@@ -126,8 +127,9 @@ void add_pool_limit(CLI::App& pool, Invocation& invocation) {
   }
   set->add_flag("--json", options->json, "print one JSON object");
   set->footer(
-      "The pool keeps them: they hold from the next start on, for pmstored, and for records and\n"
-      "files of local:PATH. An option of pmstored holds instead for one run. What is there stays.\n"
+      "The pool keeps them: they hold from the next start on, for pmstored, and for records,\n"
+      "files and logs of local:PATH. An option of pmstored holds instead for one run. What is\n"
+      "there stays.\n"
       "example: pmstore pool limit /dev/shm/pool --log-reserve 256M --record-limit 1G");
   set->callback([options, &invocation] { invocation.run = [options] { return limit(*options); }; });
 }

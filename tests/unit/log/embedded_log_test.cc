@@ -14,6 +14,8 @@
 #include "log/log_producer.h"
 #include "log/log_reader.h"
 #include "log/log_store.h"
+#include "persist/kept_space_rules.h"
+#include "persist/space_layout.h"
 #include "tests/unit/log/log_pool.h"
 #include "tests/unit/persist/scratch.h"
 
@@ -234,6 +236,59 @@ TEST_F(EmbeddedLogTest, AppendsInProcessTakeThoseThatWaitAlong) {
   uint64_t next = 1;
   while (auto entry = run(reader->next())) EXPECT_EQ(entry->index, next++);
   EXPECT_EQ(next, indexes.size() + 1);
+}
+
+TEST_F(EmbeddedLogTest, GoesByTheReservesAndLimitsThatThePoolKeeps) {
+  const std::string path = scratch_.path("pool");
+  const auto fill = [](persist::Pool& pool) {
+    return LogStore::format(pool, kAreaBytes, kIdentity);
+  };
+  ASSERT_TRUE(persist::Pool::create(path, 4 * kPoolBytes, {}, false, fill));
+  base::RealClock clock;
+  base::Executor executor(clock);
+  const auto run = [&](auto task) { return executor.run(std::move(task)); };
+  unsigned made = 0;
+  const auto full_with = [&](persist::ExtentKind kind, persist::SpaceRule rule) {
+    persist::SpaceRules rules;
+    rules.of(kind) = rule;
+    EXPECT_TRUE(write_space_rules(*persist::Pool::open(path, {}).value(), rules));
+    const auto embedded = run(EmbeddedLog::open(executor, path, {})).value();
+    auto client = run(LogClient::connect(executor, embedded->uri(), {})).value();
+    const LogOptions options{.bytes = 8 << 20};
+    while (true) {
+      const auto log = run(client->create(fmt::format("log{}", made), options));
+      if (!log) return log.error().to_string();
+      ++made;
+    }
+  };
+  const std::string limited = full_with(persist::ExtentKind::kLog, {0, 20 << 20});
+  EXPECT_NE(limited.find("or raise --log-limit (pmstore pool limit): logs have "),
+            std::string::npos)
+      << limited;
+  const unsigned before = made;
+  const std::string reserved = full_with(persist::ExtentKind::kRecords, {25 << 20, UINT64_MAX});
+  EXPECT_NE(reserved.find("or lower the reserve (pmstore pool limit)"), std::string::npos)
+      << reserved;
+  EXPECT_GT(made, before);
+  const auto pool = persist::Pool::open(path, {}).value();
+  EXPECT_GE(pool->largest_free_extent(), 25u << 20);
+}
+
+TEST_F(EmbeddedLogTest, OpensNoPoolWhoseRulesAreDamaged) {
+  const std::string path = scratch_.path("pool");
+  const auto fill = [](persist::Pool& pool) { return write_space_rules(pool, {}); };
+  ASSERT_TRUE(persist::Pool::create(path, kPoolBytes, {}, false, fill));
+  {
+    const auto pool = persist::Pool::open(path, {}).value();
+    for (const uint64_t copy : {0, 1}) {
+      pool->root()[persist::kSpaceOffset + copy * persist::kSpaceCopyBytes + 20] ^= std::byte{1};
+    }
+  }
+  base::RealClock clock;
+  base::Executor executor(clock);
+  const auto refused = executor.run(EmbeddedLog::open(executor, path, {}));
+  ASSERT_EQ(refused.code(), ErrorCode::kBadPool);
+  EXPECT_NE(refused.error().message.find("pmstore pool limit"), std::string::npos);
 }
 
 // What one append of each size costs, by domain.

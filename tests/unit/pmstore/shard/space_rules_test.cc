@@ -10,8 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "persist/kept_space_rules.h"
+#include "persist/space_layout.h"
 #include "pmstore/check.h"
-#include "pmstore/layout/space_layout.h"
 #include "tests/crash/crash_image.h"
 #include "tests/unit/pmstore/shard/record_frames_fixture.h"
 
@@ -20,6 +21,9 @@ namespace {
 
 using namespace small_frames;
 using persist::ExtentKind;
+using persist::kSpaceCopyBytes;
+using persist::kSpaceOffset;
+using persist::SpaceHeader;
 using persist::SpaceRules;
 using testing::HasSubstr;
 
@@ -54,6 +58,7 @@ TEST(KeptSpaceRules, ThatDoNotFitChangeNothing) {
   StoreInRegion s(kRegion, in_frames());
   ASSERT_TRUE(keep_space_rules(s.pool(), some_rules(1024)));
   EXPECT_EQ(keep_space_rules(s.pool(), some_rules(kRegion)).code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(write_space_rules(s.pool(), some_rules(kRegion)).code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(load_space_rules(s.pool()).value(), some_rules(1024));
 }
 

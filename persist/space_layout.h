@@ -1,5 +1,5 @@
-// What a pool keeps of its reserves and limits, in its root area between the copies of the
-// catalog's header and the table entries. docs/pool.md describes it.
+// What a pool keeps of its reserves and limits, in its root area. The area is the owner's, but for
+// these bytes; the owner asserts that (pmstore/shard/space_rules.cc). docs/pool.md describes it.
 //
 //   root = ... | SpaceHeader copy 0 at 512, copy 1 at 768 | ...
 // Both copies are zero in a pool that keeps no rules; programs from before the header do not look
@@ -9,15 +9,11 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "pmstore/layout/catalog_layout.h"
-
-namespace pmstore::internal {
+namespace pmstore::persist {
 
 inline constexpr uint32_t kSpaceMagic = 0x52534d50;  // "PMSR"
 inline constexpr uint64_t kSpaceOffset = 512;        // in the root area
 inline constexpr uint64_t kSpaceCopyBytes = 256;
-static_assert(kSpaceOffset >= 2 * kCatalogCopyBytes &&
-              kSpaceOffset + 2 * kSpaceCopyBytes <= kTableEntriesOffset);
 
 struct KeptSpaceRule {
   uint64_t reserve_bytes;
@@ -38,4 +34,4 @@ static_assert(sizeof(SpaceHeader) == 128 && sizeof(SpaceHeader) <= kSpaceCopyByt
               offsetof(SpaceHeader, generation) == 8 && offsetof(SpaceHeader, records) == 16 &&
               offsetof(SpaceHeader, file_data) == 64);
 
-}  // namespace pmstore::internal
+}  // namespace pmstore::persist
