@@ -6,6 +6,7 @@
 
 #include "pmstore/indexed_table.h"
 #include "pmstore/joint_commit.h"
+#include "pmstore/scan_repeats.h"
 #include "tests/unit/cancellation/store_world.h"
 
 namespace pmstore::cancellation {
@@ -262,6 +263,13 @@ const Case kCases[] = {
        const auto forced = co_await force_decision(std::move(clients), TxId{{1, 1}, 1},
                                                    ForcedDecision::kAbort, std::move(lost));
        EXPECT_FALSE(forced) << "there is no such transaction";
+     },
+     {}},
+    {"ScanRepeats::pause",
+     [](StoreWorld& world) -> Task<void> {
+       ScanRepeats repeats(world.executor());
+       const bool again = co_await repeats.pause();
+       EXPECT_TRUE(again);
      },
      {}},
     {"TransactionScan::next",

@@ -217,6 +217,30 @@ TEST_F(RecordMoverTest, OneThatIsViewedStaysAndTheOthersOfItsSlabAreMoved) {
   expect_all_there();
 }
 
+// In the frame that a pool is made with, which is not emptied as a whole.
+TEST_F(RecordMoverTest, ARoundThatLeavesFewerSlabsIsFollowedByAnother) {
+  StoreInRegion one{16 << 20, in_frames(4 << 20)};
+  one.store().set_sole_writer();
+  constexpr int kRecords = 55 * 42;
+  for (int i = 0; i < kRecords; ++i) ASSERT_TRUE(one.put(key_of(i), value_of(i)));
+  std::map<uint64_t, SlotOffset> in_slab;  // its only record
+  for (int i = 0; i < kRecords; ++i) {
+    const SlotOffset slot{one.get(key_of(i))->reply.slot};
+    if (in_slab.try_emplace(raw(slot) / kChunkBytes, slot).second) continue;
+    ASSERT_TRUE(one.erase(key_of(i)));
+  }
+  std::vector<SlotOffset> viewed;
+  for (auto last = in_slab.rbegin(); viewed.size() < 36; ++last) {
+    viewed.push_back(last->second);
+    ASSERT_TRUE(one.store().viewed_slots()->begin_view(last->second));
+  }
+  while (one.store().moved_records() == 0) ASSERT_TRUE(*one.store().move_some_records());
+  for (const SlotOffset slot : viewed) one.store().viewed_slots()->end_view(slot);
+  while (*one.store().move_some_records()) {
+  }
+  EXPECT_GE(one.store().moved_records(), in_slab.size() - 4);
+}
+
 TEST_F(RecordMoverTest, AFrameThatKeepsARecordDoesNotHoldUpTheOneInFrontOfIt) {
   s.store().set_sole_writer();
   fill_frames(6);
