@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/checksum.h"
 #include "persist/padding.h"
+#include "persist/sparse_blocks.h"
 
 namespace pmstore::internal {
 
@@ -132,8 +133,11 @@ uint32_t RecordFrames::end_of_headers(uint32_t frame) const {
 }
 
 // What was made with the pool was zeroed then, and an extent has the holes that it was made with.
+// Blocks that were reserved, and never used, are not looked for: the file system would walk over
+// all of them.
 bool RecordFrames::is_zero(uint32_t chunk, uint32_t run) const {
   if (!comes_back(frame_of_chunk(chunk))) return true;
+  if (persist::SparseBlocks::of(*pool_) == nullptr) return false;
   const auto data = pool_->next_data(offset_of(chunk));
   return !data || *data >= offset_of(chunk) + run * kChunkBytes;
 }
@@ -156,11 +160,14 @@ Status RecordFrames::blank_headers(uint32_t end) {
 // stored to takes memory. Flushed, not durable.
 void RecordFrames::blank(uint64_t first_chunk_at, uint32_t from, uint32_t end) {
   persist::Memory& memory = pool_->memory();
+  const bool has_holes = persist::SparseBlocks::of(*pool_) != nullptr;
   uint64_t data = 0;  // what lies before it, from the last chunk's header on, is zero
   for (uint32_t chunk = from; chunk < end; ++chunk) {
     const uint64_t header_at = first_chunk_at + chunk * kChunkBytes;
-    if (data < header_at) data = pool_->next_data(header_at).value_or(UINT64_MAX);
-    if (data >= header_at + kSlabHeaderBytes) continue;
+    if (has_holes && data < header_at) {
+      data = pool_->next_data(header_at).value_or(UINT64_MAX);
+    }
+    if (has_holes && data >= header_at + kSlabHeaderBytes) continue;
     memory.zero(memory.at(header_at), 2 * kSlabCopyBytes);
     memory.flush(memory.at(header_at), 2 * kSlabCopyBytes);
   }
