@@ -14,6 +14,8 @@
 //
 // The space may have been anything before, and is not zeroed. So a chunk has a slab header, or a
 // blank one, only if its number in the frame is below FrameProgress; the others were never used.
+// Frames that an earlier release has taken are zeroed, with kZeroedFrameMagic and without
+// FrameProgress. A program of such a release refuses a pool with others.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +27,8 @@
 
 namespace pmstore::internal {
 
-inline constexpr uint32_t kFrameMagic = 0x52464d50;  // "PMFR"
+inline constexpr uint32_t kFrameMagic = 0x46554d50;        // "PMUF"
+inline constexpr uint32_t kZeroedFrameMagic = 0x52464d50;  // "PMFR"
 inline constexpr uint64_t kFrameHeaderBytes = 256;
 // A pool has at most so many frames. The extent table has 64 entries: rings, logs and files need
 // some, too.

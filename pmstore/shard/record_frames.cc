@@ -78,10 +78,11 @@ Status RecordFrames::find_extents(const CatalogHeader& header) {
       std::memcpy(&found, at, sizeof(found));
       std::memcpy(&progress, at + kFrameProgressOffset, sizeof(progress));
     }
+    if (found.magic == kZeroedFrameMagic) progress = progress_of(found, found.chunks);
     const bool sound =
-        found.magic == kFrameMagic && found.crc == frame_crc(found) && found.pool == identity_ &&
-        found.frame < most_ && memory_of_[found.frame] == nullptr &&
-        found.chunks * kChunkBytes < frame_bytes() &&
+        (found.magic == kFrameMagic || found.magic == kZeroedFrameMagic) &&
+        found.crc == frame_crc(found) && found.pool == identity_ && found.frame < most_ &&
+        memory_of_[found.frame] == nullptr && found.chunks * kChunkBytes < frame_bytes() &&
         extent.bytes == kFrameHeaderBytes + found.chunks * kChunkBytes &&
         progress.crc == progress_of(found, progress.chunks).crc && progress.chunks <= found.chunks;
     if (!sound) {
