@@ -33,7 +33,8 @@ enum class ErrorCode {
   kBackPressure,     // a bounded resource is used up for the moment; try again later
   kAccess,           // a remote access outside what was granted
   kIo,               // the operating system refused
-  kTrimmed,          // of a log: what was asked for is no longer kept; read on from its start
+  kTrimmed,          // of a log: what was asked for is no longer kept; read on from its start. Of a
+                     // scan: records have moved; begin it again
   kSealed,           // of a log: nothing can be appended any more
   kFenced,           // of a log: another producer has taken over; this one cannot append any more
   kDamaged,          // the medium lost a record, or an entry of a log; the message says which
