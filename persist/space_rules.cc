@@ -137,6 +137,8 @@ uint64_t SpaceRules::room_beside_reserves(ExtentKind kind, const PoolSpace& spac
 std::string SpaceRules::reserved_for_others(ExtentKind kind,
                                             std::span<const Extent> extents) const {
   std::string text;
+  // The room of the first rings is no reserve.
+  if (!has_reserves()) return text;
   for (const ExtentKind other : kKinds) {
     const uint64_t unused = unused_reserve(other, extents);
     if (other == kind || unused == 0) continue;

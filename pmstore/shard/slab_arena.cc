@@ -326,7 +326,7 @@ Status SlabArena::make_slab(uint32_t first, uint8_t size_class) {
 Result<std::optional<uint32_t>> SlabArena::find_other_run(uint8_t size_class) {
   const uint32_t run = run_chunks_of(size_class);
   while (true) {
-    PMSTORE_TRY_STATUS(give_back_empty_slabs());
+    PMSTORE_TRY_STATUS(give_back_empty_slabs(run));
     search_from_ = 0;
     if (const auto first = find_free_run(run)) return first;
     if (reopen()) {
@@ -344,8 +344,12 @@ Result<std::optional<uint32_t>> SlabArena::find_other_run(uint8_t size_class) {
   return first;
 }
 
-Status SlabArena::give_back_empty_slabs() {
+// Each costs a drain. So no more are given back in one turn than make room for the run, and for the
+// next ones: then the lists of free slots are gone through once for many slabs.
+Status SlabArena::give_back_empty_slabs(uint32_t run) {
   PMSTORE_CHECK(version_of_ != nullptr, "without versions a base version could fall");
+  constexpr uint32_t kSlabsAtATime = 64;
+  uint32_t slabs = 0;
   std::vector<bool> given_back(chunks_.size(), false);
   uint64_t frames = 0;  // with some
   for (uint32_t chunk = 0; chunk < chunks_.size(); ++chunk) {
@@ -353,9 +357,10 @@ Status SlabArena::give_back_empty_slabs() {
     if (state.kind != Chunk::Kind::kSlab || state.used > 0) continue;
     if (is_aside(frames_.frame_of_chunk(chunk))) continue;
     frames |= uint64_t{1} << frames_.frame_of_chunk(chunk);
-    const uint32_t run = state.run;
+    const uint32_t freed = state.run;
     PMSTORE_TRY_STATUS(give_back_slab(chunk));
-    for (uint32_t i = 0; i < run; ++i) given_back[chunk + i] = true;
+    for (uint32_t i = 0; i < freed; ++i) given_back[chunk + i] = true;
+    if (++slabs % kSlabsAtATime == 0 && find_free_run(run, 0, end_of_chunks())) break;
   }
   forget_free_slots(frames, given_back);
   return {};

@@ -272,7 +272,7 @@ class SlabArena {
   Status clear_slots(uint32_t first, uint8_t size_class);
   std::optional<uint32_t> find_free_run(uint32_t run);
   std::optional<uint32_t> find_free_run(uint32_t run, uint32_t begin, uint32_t end) const;
-  Status give_back_empty_slabs();
+  Status give_back_empty_slabs(uint32_t run);
   std::optional<uint32_t> find_unused_run(uint32_t run, uint32_t end) const;
   void mark_unused_slabs(uint32_t first, uint32_t end);
   Result<std::optional<uint32_t>> free_run_for_move(uint32_t run, uint32_t end);

@@ -101,6 +101,7 @@ bool SlabArena::begin_emptying() {
   looks_sparse_ = false;
   used_at_begin_ = used_slots_;
   use_at_begin_ = use_;
+  move_from_ = 0;  // what was behind it may be a new frame now, whose first chunks come first
   emptying_classes_ = sparse_classes() & ~stuck_classes_;
   if (emptying_classes_ != 0) return true;
   const auto frame = frame_to_empty();

@@ -196,5 +196,21 @@ TEST(FramesOverUsedSpace, ALargeOneTakesAsManyLinesAsASmallOne) {
   EXPECT_LT(small, 100u) << "of 65,536 in the small frame";
 }
 
+TEST(SlabClaims, OneSlabOfAnotherSizeGivesNotAllEmptySlabsBack) {
+  StoreInRegion s(20 << 20);
+  const std::string value(20'000, 'v');
+  int count = 0;
+  while (s.put("key" + std::to_string(count), value)) ++count;
+  ASSERT_GT(count, 3 * 128) << "in 128 slabs and more";
+  for (int i = 0; i < count; ++i) ASSERT_TRUE(s.erase("key" + std::to_string(i)));
+  const auto drains = [&] { return s.pool().memory().stats().drains; };
+  const uint64_t before = drains();
+  ASSERT_TRUE(s.put("small", "v"));
+  EXPECT_LT(drains() - before, 64u + 16) << "64 slabs with a drain each, and the put";
+  EXPECT_GE(drains() - before, 64u);
+  s.reopen();
+  for (int i = 0; i < count; ++i) ASSERT_TRUE(s.put("key" + std::to_string(i), "v")) << i;
+}
+
 }  // namespace
 }  // namespace pmstore::internal
