@@ -30,7 +30,6 @@ class PoolOnAFile final : public persist::Pool, public persist::FileReads {
   uint64_t largest_free_extent() override { return pool_.largest_free_extent(); }
   std::vector<uint64_t> free_extents() override { return pool_.free_extents(); }
   uint64_t least_extent() const override { return pool_.least_extent(); }
-  std::vector<uint64_t> free_extents() override { return pool_.free_extents(); }
   std::optional<uint64_t> next_data(uint64_t offset) const override {
     return pool_.next_data(offset);
   }
