@@ -91,7 +91,7 @@ TEST(BlockingExecutor, APollersNextEventEndsTheBlock) {
    private:
     Executor& executor_;
     const uint64_t due_ns_;
-  } due(executor, clock.now_ns() + 3'000'000);
+  } due(executor, clock.now_ns() + 50'000'000);
   executor.add_poller(&due);
   Bound bound(executor, [&] { due.list.notify_all(); });
   auto wait = [&]() -> Task<void> {

@@ -57,14 +57,6 @@ TEST(SpaceRulesOfAPool, WhatAKindHasCountsForItsReserve) {
   EXPECT_EQ(rules.reserved_for_others(ExtentKind::kLog, extents), "");
 }
 
-TEST(SpaceRulesOfAPool, TheRoomOfTheFirstRingsIsNotCalledAReserve) {
-  SpaceRules rules;
-  rules.leave_first_rings(3 * kMiB);
-  EXPECT_EQ(rules.reserved_for_others(ExtentKind::kLog, {}), "");
-  rules.of(ExtentKind::kRecords).reserve_bytes = kMiB;
-  EXPECT_THAT(rules.reserved_for_others(ExtentKind::kLog, {}), HasSubstr("for records"));
-}
-
 TEST(SpaceRulesOfAPool, OnePieceStaysAsLargeAsTheLargestReserve) {
   const SpaceRules rules = reserve(ExtentKind::kLog, 8 * kMiB);
   const std::vector<uint64_t> one_large = {2 * kMiB, 9 * kMiB, 3 * kMiB};

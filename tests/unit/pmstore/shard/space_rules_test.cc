@@ -54,6 +54,14 @@ TEST(KeptSpaceRules, APoolHasNoneUntilTheyAreSetAndThenTheLastOnes) {
   EXPECT_TRUE(check_store(s.pool())->sound());
 }
 
+TEST(KeptSpaceRules, TheRoomOfTheFirstRingsIsNotCalledAReserve) {
+  SpaceRules rules;
+  rules.leave_first_rings(3 << 20);
+  EXPECT_EQ(rules.reserved_for_others(ExtentKind::kLog, {}), "");
+  rules.of(ExtentKind::kRecords).reserve_bytes = 1 << 20;
+  EXPECT_THAT(rules.reserved_for_others(ExtentKind::kLog, {}), HasSubstr("for records"));
+}
+
 TEST(KeptSpaceRules, ThatDoNotFitChangeNothing) {
   StoreInRegion s(kRegion, in_frames());
   ASSERT_TRUE(keep_space_rules(s.pool(), some_rules(1024)));
