@@ -1,5 +1,5 @@
-// The persistent layout of a record: header, key, value, padding; what is behind it in the slot does
-// not count.
+// The persistent layout of a record: header, key, value, padding. What lies behind that in the slot
+// does not count.
 //
 // A record is valid when its checksum (XXH3-64 over everything from `version` to the end of the
 // value, seeded with the slot's offset) is right and its version is above its slab's base version

@@ -427,29 +427,6 @@ TEST(RecordFrames, AnExtentThatSaysNotWhereItBelongsIsDamage) {
   EXPECT_TRUE(refused()) << "more chunks than the frame has";
 }
 
-// Earlier releases zeroed a frame when they took it, and did not keep how far its headers go.
-TEST(RecordFrames, AZeroedFrameOfAnEarlierReleaseKeepsItsRecords) {
-  StoreInRegion s(2 << 20, in_frames());
-  const int count = fill(s, 2);
-  for (const persist::Extent& extent : s.pool().info().extents) {
-    std::byte* const at = s.pool().memory().at(extent.offset);
-    FrameHeader header;
-    std::memcpy(&header, at, sizeof header);
-    if (extent.kind != persist::ExtentKind::kRecords || header.magic != kFrameMagic) continue;
-    header.magic = kZeroedFrameMagic;
-    std::memcpy(at, &header, sizeof header);
-    std::memset(at + kFrameProgressOffset, 0, sizeof(FrameProgress));
-    s.reopen();
-    const RecordFrames& frames = s.store().arena().frames();
-    const auto first = static_cast<uint32_t>(header.frame * frames.frame_bytes() / kChunkBytes);
-    EXPECT_EQ(frames.end_of_headers(header.frame), first + header.chunks);
-    expect_there(s, 0, count);
-    EXPECT_TRUE(s.put(key_of(count), value_of(count)));
-    return;
-  }
-  FAIL() << "there is a frame that came later";
-}
-
 // Earlier releases gave one extent to records. Its runs of chunks go on where frames end.
 TEST(RecordFrames, OfAConvertedPoolTheFirstOnesAreTheExtentThatRecordsHad) {
   StoreInRegion s(20 << 20, in_frames(32 << 20, 512 << 10));
