@@ -37,7 +37,7 @@ struct PoolSpace {
 class SpaceRules {
  public:
   // The kinds that can have a reserve. A shard log is made with the pool; a checkpoint lies in the
-  // pool only while nobody serves it, so it may lie in space that is reserved.
+  // pool only between two servers, so it may lie in space that is reserved.
   static constexpr std::array<ExtentKind, 4> kKinds = {ExtentKind::kRecords, ExtentKind::kRings,
                                                        ExtentKind::kLog, ExtentKind::kFileData};
   static bool has_rule(ExtentKind kind);

@@ -254,7 +254,7 @@ Result<RecordFrames::Part> RecordFrames::take(uint32_t run, uint64_t base_versio
               base_version, headers};
 }
 
-// Nobody reads the extent before all of that is durable, so the order does not count.
+// The extent is published when all of that is durable, so the order of these stores does not count.
 void RecordFrames::write_first(const persist::Extent& extent, const FrameHeader& header,
                                uint32_t headers) {
   persist::Memory& memory = pool_->memory();

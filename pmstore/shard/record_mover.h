@@ -2,9 +2,9 @@
 // goes back (slab_arena_sparse.cc says which). Lock discipline cpu.
 //
 // A move is a transaction of the server, as of a put that does not fit in the record's slot: the
-// same value with the next version in another slot, a tombstone in the old one, one redo record for
-// both. So a crash, a one-sided reader, and the validation of a read set meet nothing else than at
-// such a put. Its number is of a session that no client has, and nobody asks for its outcome.
+// same value in another slot, with that slot's next version, a tombstone in the old one, and one
+// redo record for both. So a crash, a one-sided reader, and the validation of a read set meet nothing else than at
+// such a put. Its number is of a session that no client has, so no client asks for its outcome.
 // A record that cannot move is passed over, and its slab or frame stays: one that is locked,
 // viewed, damaged, or larger than the log takes. Invariants: a step moves at most as many records
 // as its caller says, of kBytesOfEach on average but for the last one; what a round has left is not

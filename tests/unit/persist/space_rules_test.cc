@@ -228,7 +228,7 @@ TEST_P(SpaceRulesInUse, WhatOneKindFreesAnotherOneGets) {
   EXPECT_GE(used(ExtentKind::kFileData) + 2 * pool_->least_extent(), freed.bytes);
 }
 
-// Whatever is reserved for whom, and whatever is taken and freed.
+// With random reserves, while extents of all kinds are made and freed at random.
 TEST_P(SpaceRulesInUse, TheFirstRingsAlwaysHaveRoom) {
   std::mt19937_64 random(11);
   const uint64_t pool_bytes = GetParam().bytes;

@@ -72,7 +72,7 @@ TEST(ScanRepeats, PauseAndEndAfterThreeMinutes) {
 }
 
 TEST(ScanRepeats, SomeBeginWhileMovesWaitAgain) {
-  // Moves have just begun to go on for a minute, and then wait for whoever scans.
+  // At worst moves have just begun: they go on for a minute, and then wait for scans.
   EXPECT_GE(ScanRepeats::kMostNs, ScanPatience::kMovesNs + 2 * ScanPatience::kMostNs);
 }
 
