@@ -3,13 +3,13 @@
 //
 // A move is a transaction of the server, as of a put that does not fit in the record's slot: the
 // same value in another slot, with that slot's next version, a tombstone in the old one, and one
-// redo record for both. So a crash, a one-sided reader, and the validation of a read set meet nothing else than at
-// such a put. Its number is of a session that no client has, so no client asks for its outcome.
-// A record that cannot move is passed over, and its slab or frame stays: one that is locked,
-// viewed, damaged, or larger than the log takes. Invariants: a step moves at most as many records
-// as its caller says, of kBytesOfEach on average but for the last one; what a round has left is not
-// tried again before slots of it are freed. Threads: the server's. Lifetimes: what is borrowed
-// outlives it.
+// redo record for both. So a crash, a one-sided reader, and the validation of a read set meet
+// nothing else than at such a put. Its number is of a session that no client has, so no client asks
+// for its outcome. A record that cannot move is passed over, and its slab or frame stays: one that
+// is locked, viewed, damaged, or larger than the log takes. Invariants: a step moves at most as
+// many records as its caller says, of kBytesOfEach on average but for the last one; what a round
+// has left is not tried again before slots of it are freed. Threads: the server's. Lifetimes: what
+// is borrowed outlives it.
 #pragma once
 
 #include <cstdint>
