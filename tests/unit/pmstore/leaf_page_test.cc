@@ -277,6 +277,22 @@ TEST_F(LeafPages, PageIsOfOneMoment) {
   }
 }
 
+// A page leads backwards from the second leaf to the first one, which splits before it is READ. The
+// second leaf has its old version: only the fences say that a leaf is between the two.
+TEST_F(LeafPages, LeafThatASplitPutsBetweenIsNotPassedOver) {
+  fill_two_leaves();
+  AtEachRead injector([&](int read) {
+    if (read != 3) return;  // behind both of the second leaf
+    for (int i = 0; i < kTwoLeaves / 2; ++i) put(key(i) + "+", "new");
+  });
+  const fabric::ScopedFaultInjector installed(injector);
+  const auto records = page({}, ScanDirection::kBackward);
+  ASSERT_TRUE(records) << records.error().to_string();
+  EXPECT_GE(injector.reads, 3);
+  auto next = records_.rbegin();
+  for (const RecordRef record : *records) EXPECT_EQ(record.key, next++->first);
+}
+
 // The lines of the page come from before a change, but for the first one, with the version.
 TEST_F(LeafPages, PageWhoseLinesCameOutOfOrderIsNotBelieved) {
   fill(0, 6);
