@@ -38,7 +38,8 @@ constexpr uint64_t kQuietNs = 500'000'000;
 constexpr uint64_t kSmallShare = 256;
 // A scan is over when no page of it was asked for in so much time.
 constexpr uint64_t kScanPauseNs = 10'000'000'000;
-// Each attempt to move in a log that is held writes anew what holds it, so the pauses grow.
+// Each attempt to move in a log that is held writes anew what holds it. So the pauses grow, until
+// enough of it was released.
 constexpr unsigned kMostHeldDoublings = 7;  // to 64 s
 
 // A page that is read, or a drain, may take as long as the disk.
@@ -250,9 +251,27 @@ base::Task<void> ServerCore::wait_for_scans() {
   }
 }
 
-uint64_t ServerCore::pause_after_move(uint64_t took_ns) const {
+base::Task<void> ServerCore::pause_after_move(uint64_t took_ns) {
   const unsigned waits = store->moving_waits();
-  return waits == 0 ? took_ns : kQuietNs << std::min(waits - 1, kMostHeldDoublings);
+  if (waits > 0) {
+    co_await pause_while_held(kQuietNs << std::min(waits - 1, kMostHeldDoublings));
+  } else if (took_ns > 0) {
+    co_await executor.sleep_for(took_ns);
+  }
+}
+
+// The release of the log ends it, but not before kQuietNs are over.
+base::Task<void> ServerCore::pause_while_held(uint64_t most_ns) {
+  co_await executor.sleep_for(kQuietNs);
+  if (most_ns == kQuietNs || !store->moving_is_held()) co_return;
+  base::Task<void> end = end_pause_in(most_ns - kQuietNs);
+  end.start();
+  co_await move_again_.wait();
+}
+
+base::Task<void> ServerCore::end_pause_in(uint64_t ns) {
+  co_await executor.sleep_for(ns);
+  move_again_.notify_all();
 }
 
 // Each step is a turn of the executor. It may keep others waiting, and a disk busy: so the steps
@@ -273,8 +292,7 @@ base::Task<void> ServerCore::move_while_quiet() {
     if (!more) look_for_failure();
     if (!more || !*more) co_return;
     follow_frames();
-    const uint64_t pause_ns = pause_after_move(ended_ns - begun_ns);
-    if (pause_ns > 0) co_await executor.sleep_for(pause_ns);
+    co_await pause_after_move(ended_ns - begun_ns);
     if (arena.used_slots() + used / kSmallShare < used) co_return;
     if (ended_ns - since_ns < kQuietNs) continue;
     used = arena.used_slots();

@@ -49,6 +49,9 @@ ServerCore::ServerCore(Executor& executor_in, persist::Pool& pool_in, ServerOpti
       if (place.session) tell_known(*place.session);
     }
   });
+  store->log().on_less_reserved([this] {
+    if (move_again_.waiting() > 0 && !store->moving_is_held()) move_again_.notify_all();
+  });
   host.add(*this);
   host.add(admin);
 }

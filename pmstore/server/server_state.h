@@ -268,7 +268,9 @@ class ServerCore final : public service::Service {
   base::Task<void> wait_for_fewer_erases();
   base::Task<void> wait_for_scans();
   base::Task<void> move_while_quiet();
-  uint64_t pause_after_move(uint64_t took_ns) const;
+  base::Task<void> pause_after_move(uint64_t took_ns);
+  base::Task<void> pause_while_held(uint64_t most_ns);
+  base::Task<void> end_pause_in(uint64_t ns);
   bool release_some_blocks();
   bool register_one_frame();
   bool is_known(uint32_t frame) const;
@@ -332,9 +334,10 @@ class ServerCore final : public service::Service {
   const uint64_t started_ns_ = executor.now_ns();
   uint64_t frames_seen_ = UINT64_MAX;  // SlabArena::changes() that work_on_frames() has looked at
   bool following_frames_ = false;
-  bool moving_records_ = false;  // move_records() runs
-  ScanPatience scan_patience_;   // of it
-  uint64_t scans_over_at_ = 0;   // ScanCursors::pages() when all scans were over
+  bool moving_records_ = false;          // move_records() runs
+  ScanPatience scan_patience_;           // of it
+  uint64_t scans_over_at_ = 0;           // ScanCursors::pages() when all scans were over
+  base::WaitList move_again_{executor};  // pause_while_held()
   // The same of give_back_idle_slabs(), and of release_leftovers().
   uint64_t idle_seen_ = UINT64_MAX;
   uint64_t leftovers_seen_ = UINT64_MAX;

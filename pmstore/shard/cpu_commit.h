@@ -103,6 +103,9 @@ class CpuCommit {
   // then the failure is latched.
   Result<size_t> move(TxId id, std::span<const SlotOffset> slots);
 
+  // Fewer than kMostPrepared are in use.
+  bool has_free_plan() const;
+
   // ---- groups ----
 
   // prepare(), and appends the redo record to the log; nothing is durable before finish_group().

@@ -101,10 +101,24 @@ Result<bool> RecordMover::move_found(uint32_t from) {
     case ErrorCode::kBusy: index_ = from; return true;
     case ErrorCode::kBackPressure:
       index_ = from;
-      held_ = true;
+      note_held();
       return true;
     default: return moved.error();
   }
+}
+
+// Each attempt writes anew what holds the log. So the next one is due when as much was released as
+// this one lacked; half of it, because a release may count twice.
+void RecordMover::note_held() {
+  held_ = true;
+  no_plan_ = !commits_.has_free_plan();
+  const uint64_t reserved = log_.reserved_bytes();
+  held_above_ = reserved - std::min(reserved, (log_.missing_bytes() + 1) / 2);
+}
+
+bool RecordMover::is_held() const {
+  if (waits_ == 0) return false;
+  return no_plan_ ? !commits_.has_free_plan() : log_.reserved_bytes() > held_above_;
 }
 
 void RecordMover::end_slab() {

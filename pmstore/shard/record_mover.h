@@ -45,6 +45,9 @@ class RecordMover {
   // or no plan: they have moved nothing, and the next one tries the same records. 0: the last one
   // did not.
   unsigned waits() const { return waits_; }
+  // Behind such a step: the next one would find no room either, because not enough of the log was
+  // released, or no plan.
+  bool is_held() const;
   // Nothing is being emptied any more; slots that were kept back are handed out.
   void stop();
   uint64_t moved() const { return moved_; }
@@ -55,6 +58,7 @@ class RecordMover {
   Result<bool> step_in(const SlabArena::Slab& slab, size_t most);
   void find_movable(const SlabArena::Slab& slab, size_t most);
   Result<bool> move_found(uint32_t from);
+  void note_held();
   void end_slab();
   Result<TxId> next_number();
   void end_round();
@@ -71,6 +75,8 @@ class RecordMover {
   uint32_t index_ = 0;                   // of its next slot
   bool held_ = false;                    // the log, or each plan, when this step wanted to move
   unsigned waits_ = 0;
+  bool no_plan_ = false;           // it was held by plans, else by the log:
+  uint64_t held_above_ = 0;        // while more than that is reserved
   std::vector<SlotOffset> slots_;  // of one step
   uint64_t moved_ = 0;
 };

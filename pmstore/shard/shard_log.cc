@@ -149,7 +149,11 @@ Result<uint64_t> ShardLog::append(TxId id, std::span<std::byte> scratch, uint64_
   PMSTORE_CHECK(payload_bytes <= max_payload_bytes(),
                 "the limit is checked where the plan is made");
   const uint64_t needed = worst_room(payload_bytes) + room_for_mark(ring_bytes_) + reserved_;
-  if (ring_->position().free_bytes() < needed) return no_room();
+  const uint64_t free_bytes = ring_->position().free_bytes();
+  if (free_bytes < needed) {
+    missing_bytes_ = needed - free_bytes;
+    return no_room();
+  }
   PMSTORE_TRY_STATUS(ring_->append_in(id.sequence, scratch, payload_bytes));
   committed_.push_back(id);
   ++unapplied_;
@@ -170,16 +174,22 @@ bool ShardLog::has(TxId id) const {
 
 void ShardLog::set_pin(TxId id, const Pin& pin) {
   const auto [at, fresh] = pins_.try_emplace(id);
-  if (!fresh) reserved_ -= at->second.room();
+  const uint64_t before = fresh ? 0 : at->second.room();
   at->second = pin;
-  reserved_ += pin.room();
+  set_reserved(reserved_ - before + pin.room());
+}
+
+void ShardLog::set_reserved(uint64_t bytes) {
+  const bool less = bytes < std::exchange(reserved_, bytes);
+  if (less && less_reserved_) less_reserved_();
 }
 
 void ShardLog::unpin(TxId id) {
   const auto at = pins_.find(id);
   PMSTORE_CHECK(at != pins_.end() && reserved_ >= at->second.room(), "what is pinned is unpinned");
-  reserved_ -= at->second.room();
+  const uint64_t room = at->second.room();
   pins_.erase(at);
+  set_reserved(reserved_ - room);
 }
 
 void ShardLog::note_pin(TxId id, const log::EntryView& entry, const ShardRecordReader& record) {

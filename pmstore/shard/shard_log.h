@@ -149,6 +149,11 @@ class ShardLog {
   // be so everywhere.
   std::vector<TxId> pinned_transactions() const;
   uint64_t reserved_bytes() const { return reserved_; }
+  // Called whenever less is reserved than before.
+  void on_less_reserved(std::function<void()> then) { less_reserved_ = std::move(then); }
+  // So much room the last append() lacked that was BackPressure. What is reserved less counts twice
+  // at most: the reserve itself, and the record that it was for.
+  uint64_t missing_bytes() const { return missing_bytes_; }
 
   // The client of `through` knows the outcomes of its numbers of that session through this one.
   void known(TxId through) { coordinators_.known(through); }
@@ -183,6 +188,7 @@ class ShardLog {
     }
   };
   void set_pin(TxId id, const Pin& pin);
+  void set_reserved(uint64_t bytes);
   // Of a walk in restore().
   void note_pin(TxId id, const log::EntryView& entry, const ShardRecordReader& record);
   Status append_copies(const std::vector<uint64_t>& lsns);
@@ -211,6 +217,8 @@ class ShardLog {
   std::deque<TxId> committed_;
   std::unordered_map<TxId, Pin, HashOfTxId> pins_;
   uint64_t reserved_ = 0;  // the sum of their rooms
+  std::function<void()> less_reserved_;
+  uint64_t missing_bytes_ = 0;
   std::function<void()> ask_what_is_known_;
   WrittenSlots slots_;
   uint64_t mark_bytes_ = 0;  // of the last mark that was appended

@@ -89,8 +89,9 @@ class Store {
   // latched.
   Result<bool> move_some_records(size_t most = RecordMover::kMostRecords);
   void stop_moving() { mover_.stop(); }
-  // See RecordMover::waits().
+  // See RecordMover::waits() and is_held().
   unsigned moving_waits() const { return mover_.waits(); }
+  bool moving_is_held() const { return mover_.is_held(); }
   uint64_t moved_records() const { return mover_.moved(); }
   const RecoveryReport& recovery() const { return recovery_; }
   void set_recovery_duration(uint64_t us) { recovery_.duration_us = us; }

@@ -7,7 +7,7 @@ pmstore_test(pmstore_server_test ONE_THREAD
     session_places_test.cc
   DEPS pmstore crash_image)
 pmstore_test(pmstore_joint_commit_test ONE_THREAD
-  SOURCES joint_commit_test.cc joint_group_test.cc open_transactions_test.cc
+  SOURCES held_moves_test.cc joint_commit_test.cc joint_group_test.cc open_transactions_test.cc
     two_phase_session_test.cc
   DEPS pmstore crash_image)
 pmstore_test(pmstore_commit_group_test ONE_THREAD SOURCES commit_group_test.cc

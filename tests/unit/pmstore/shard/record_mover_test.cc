@@ -381,9 +381,11 @@ TEST_F(RecordMoverTest, WhereTheLogIsHeldTheSameRecordsAreTriedLater) {
   for (unsigned i = 1; i <= 5; ++i) {
     ASSERT_TRUE(*s.store().move_some_records());
     EXPECT_EQ(s.store().moving_waits(), i) << "the server pauses longer each time";
+    EXPECT_TRUE(s.store().moving_is_held());
     EXPECT_EQ(s.store().moved_records(), 0u);
   }
   held.clear();
+  EXPECT_FALSE(s.store().moving_is_held());
   ASSERT_TRUE(*s.store().move_some_records());
   EXPECT_EQ(s.store().moving_waits(), 0u);
   EXPECT_GT(s.store().moved_records(), 0u);
