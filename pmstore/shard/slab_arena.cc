@@ -302,7 +302,6 @@ Status SlabArena::make_slab(uint32_t first, uint8_t size_class) {
   for (uint32_t i = 0; i < run; ++i) {
     PMSTORE_CHECK(chunks_[first + i].kind == Chunk::Kind::kFree, "a slab's chunks were free");
   }
-  const uint64_t start = raw(begin_of(first));
   PMSTORE_TRY_STATUS(frames_.blank_headers(first + run));
   PMSTORE_TRY_STATUS(clear_slots(first, size_class));
   PMSTORE_TRY_STATUS(write_header(first, size_class, run, base));
@@ -315,10 +314,13 @@ Status SlabArena::make_slab(uint32_t first, uint8_t size_class) {
   state.base_version = base;
   largest_run_ = std::max(largest_run_, run);  // a claim that has failed holds no frame back
   set_inside(first, run);
-  const uint32_t slots_count = slots_per_slab(size_class);
-  for (uint32_t i = slots_count; i > 0; --i) {  // the lowest is handed out first
-    push_free(size_class, start + kSlabHeaderBytes + uint64_t{i - 1} * kSlotBytes[size_class]);
+  const uint32_t slots = slots_per_slab(size_class);
+  PMSTORE_CHECK(state.free.empty(), "what was no slab had no slots");
+  state.free.reserve(slots);
+  for (uint32_t i = slots; i > 0; --i) {  // the lowest is handed out first
+    state.free.push_back(static_cast<uint16_t>(i - 1));
   }
+  list_slab(first);
   return {};
 }
 
@@ -345,29 +347,23 @@ Result<std::optional<uint32_t>> SlabArena::find_other_run(uint8_t size_class) {
 }
 
 // Each costs a drain. So no more are given back in one turn than make room for the run, and for the
-// next ones: then the lists of free slots are gone through once for many slabs.
+// next ones: then all chunks are gone through once for many slabs.
 Status SlabArena::give_back_empty_slabs(uint32_t run) {
   PMSTORE_CHECK(version_of_ != nullptr, "without versions a base version could fall");
   constexpr uint32_t kSlabsAtATime = 64;
   uint32_t slabs = 0;
-  std::vector<bool> given_back(chunks_.size(), false);
-  uint64_t frames = 0;  // with some
   for (uint32_t chunk = 0; chunk < chunks_.size(); ++chunk) {
     Chunk& state = chunks_[chunk];
     if (state.kind != Chunk::Kind::kSlab || state.used > 0) continue;
     if (is_aside(frames_.frame_of_chunk(chunk))) continue;
-    frames |= uint64_t{1} << frames_.frame_of_chunk(chunk);
-    const uint32_t freed = state.run;
     PMSTORE_TRY_STATUS(give_back_slab(chunk));
-    for (uint32_t i = 0; i < freed; ++i) given_back[chunk + i] = true;
     if (++slabs % kSlabsAtATime == 0 && find_free_run(run, 0, end_of_chunks())) break;
   }
-  forget_free_slots(frames, given_back);
   return {};
 }
 
-// Its chunks are free, but its slots are still in the lists.
 Status SlabArena::give_back_slab(uint32_t chunk) {
+  unlist_slab(chunk);
   const uint64_t highest = highest_version_in(chunk);
   const uint32_t run = chunks_[chunk].run;
   // From the last chunk to the first: until the first one's header says that the run is free, the
@@ -390,51 +386,67 @@ Status SlabArena::give_back_slab(uint32_t chunk) {
     chunks_[chunk + i].size_class = kSizeClasses;
     chunks_[chunk + i].leftover = true;
   }
+  chunks_[chunk].free = {};
   if (std::exchange(chunks_[chunk].leaving, false)) --leaving_;
   chunks_[chunk].closed = false;
-  if (is_emptying_slab(chunk)) forget_emptying_slab();
+  if (is_emptying_slab(chunk)) emptying_slab_.reset();
   return {};
 }
 
-void SlabArena::forget_free_slots(uint64_t frames, const std::vector<bool>& given_back) {
-  for (FreeSlots& of_class : free_slots_) {
-    for (uint64_t left = of_class.frames & frames; left != 0; left &= left - 1) {
-      const auto frame = static_cast<unsigned>(std::countr_zero(left));
-      auto& list = of_class.in_frame[frame];
-      std::erase_if(list,
-                    [&](uint32_t slot) { return given_back[uint64_t{slot} * 64 / kChunkBytes]; });
-      if (list.size() < list.capacity() / 4) list.shrink_to_fit();
-      if (list.empty()) of_class.frames &= ~(uint64_t{1} << frame);
-    }
-  }
+uint64_t SlabArena::open_slabs(uint8_t size_class) const {
+  uint64_t slabs = 0;
+  for (const auto& list : open_slabs_[size_class].in_frame) slabs += list.size();
+  return slabs;
 }
 
-void SlabArena::push_free(uint8_t size_class, uint64_t slot) {
-  const Chunk& state = chunks_[slot / kChunkBytes];
-  PMSTORE_CHECK(state.kind == Chunk::Kind::kSlab && state.size_class == size_class,
-                "a free slot lies in a slab of its size class");
-  const uint32_t frame = frames_.frame_of(SlotOffset{slot});
-  free_slots_[size_class].in_frame[frame].push_back(static_cast<uint32_t>(slot / 64));
-  free_slots_[size_class].frames |= uint64_t{1} << frame;
+void SlabArena::list_slab(uint32_t chunk) {
+  Chunk& state = chunks_[chunk];
+  PMSTORE_CHECK(!state.free.empty() && !state.closed && !state.leaving,
+                "a slab that is listed has a slot to be handed out");
+  if (state.listed_at != Chunk::kNotListed) return;
+  const uint32_t frame = frames_.frame_of_chunk(chunk);
+  OpenSlabs& of_class = open_slabs_[state.size_class];
+  state.listed_at = static_cast<uint32_t>(of_class.in_frame[frame].size());
+  of_class.in_frame[frame].push_back(chunk);
+  of_class.frames |= uint64_t{1} << frame;
+}
+
+void SlabArena::unlist_slab(uint32_t chunk) {
+  const uint32_t at = std::exchange(chunks_[chunk].listed_at, Chunk::kNotListed);
+  if (at == Chunk::kNotListed) return;
+  const uint32_t frame = frames_.frame_of_chunk(chunk);
+  OpenSlabs& of_class = open_slabs_[chunks_[chunk].size_class];
+  auto& list = of_class.in_frame[frame];
+  PMSTORE_CHECK(at < list.size() && list[at] == chunk, "a slab knows its place in the list");
+  if (list.back() != chunk) {
+    list[at] = list.back();
+    chunks_[list[at]].listed_at = at;
+  }
+  list.pop_back();
+  if (list.empty()) of_class.frames &= ~(uint64_t{1} << frame);
+}
+
+// Of a slab that is listed.
+SlotOffset SlabArena::take_slot(uint32_t chunk) {
+  // A full slab keeps memory for a few that come and go.
+  constexpr size_t kKeptNumbers = 16;
+  Chunk& state = chunks_[chunk];
+  PMSTORE_CHECK(!state.free.empty(), "a slab that is listed has a slot to be handed out");
+  const SlotOffset slot = slot_at(chunk, state.free.back());
+  state.free.pop_back();
+  if (state.free.empty()) {
+    unlist_slab(chunk);
+    if (state.free.capacity() > kKeptNumbers) state.free = {};
+  }
+  return slot;
 }
 
 // From the begin of slot space, so that frames at its end become empty.
 std::optional<SlotOffset> SlabArena::take_free(uint8_t size_class, uint64_t frames) {
-  FreeSlots& of_class = free_slots_[size_class];
-  const uint64_t open = frames & ~(aside_ | emptying_frame_);
-  while ((of_class.frames & open) != 0) {
-    const auto frame = static_cast<unsigned>(std::countr_zero(of_class.frames & open));
-    auto& list = of_class.in_frame[frame];
-    const uint32_t slot = list.back();
-    list.pop_back();
-    if (list.empty()) of_class.frames &= ~(uint64_t{1} << frame);
-    if (is_emptying_slab(static_cast<uint32_t>(uint64_t{slot} * 64 / kChunkBytes))) {
-      emptying_slots_.push_back(slot);
-      continue;
-    }
-    if (!is_leaving(slot)) return static_cast<SlotOffset>(uint64_t{slot} * 64);
-  }
-  return std::nullopt;
+  OpenSlabs& of_class = open_slabs_[size_class];
+  const uint64_t open = of_class.frames & frames & ~(aside_ | emptying_frame_);
+  if (open == 0) return std::nullopt;
+  return take_slot(of_class.in_frame[static_cast<unsigned>(std::countr_zero(open))].back());
 }
 
 Result<SlotOffset> SlabArena::allocate(uint8_t size_class) {
@@ -452,21 +464,21 @@ void SlabArena::use(SlotOffset slot, uint8_t size_class) {
   Chunk& state = chunks_[raw(slot) / kChunkBytes];
   ++state.used;
   PMSTORE_CHECK(state.kind == Chunk::Kind::kSlab && state.size_class == size_class &&
-                    state.used <= slots_per_slab(size_class),
+                    state.used <= slots_per_slab(size_class) && !state.closed && !state.leaving,
                 "a slot is handed out once, by its own size class");
   count_used(static_cast<uint32_t>(raw(slot) / kChunkBytes), 1);
 }
 
 void SlabArena::free_slot(SlotOffset slot) {
-  Chunk& state = chunks_[raw(slot) / kChunkBytes];
+  const auto chunk = static_cast<uint32_t>(raw(slot) / kChunkBytes);
+  Chunk& state = chunks_[chunk];
   PMSTORE_CHECK(state.kind == Chunk::Kind::kSlab && state.used > 0, "only a used slot is freed");
+  const uint64_t inside = raw(slot) % kChunkBytes - kSlabHeaderBytes;
+  PMSTORE_CHECK(inside % kSlotBytes[state.size_class] == 0, "a slot begins there");
   --state.used;
-  count_used(static_cast<uint32_t>(raw(slot) / kChunkBytes), -1);
-  if (is_emptying_slab(static_cast<uint32_t>(raw(slot) / kChunkBytes))) {
-    emptying_slots_.push_back(static_cast<uint32_t>(raw(slot) / 64));
-    return;
-  }
-  push_free(state.size_class, raw(slot));
+  count_used(chunk, -1);
+  state.free.push_back(static_cast<uint16_t>(inside / kSlotBytes[state.size_class]));
+  if (!state.closed) list_slab(chunk);
 }
 
 }  // namespace pmstore::internal

@@ -12,7 +12,8 @@
 // of the server (record_mover.h). No slot of such a slab is handed out meanwhile.
 // Invariants: a slot is free or used, never both; a frame that is set aside has no used slot; per
 // slab, free and used slots add up to slots_per_slab; a base version never falls; a slab that is
-// closed has no used slot, or is the one that is being emptied. Threads: one.
+// closed has no used slot, or is the one that is being emptied; each slab that allocate() looks at
+// has a slot to be handed out. Threads: one.
 // What is durable: a slab's header before any slot of it is handed out.
 #pragma once
 
@@ -89,28 +90,16 @@ class SlabArena {
   // The slot is free from here on. CHECK: its slab has a used slot.
   void free_slot(SlotOffset slot);
 
-  // By size class and frame, in the order in which they were freed.
+  // By slab.
   template <typename Visit>
   void for_each_free_slot(Visit visit) const {
-    for (const FreeSlots& of_class : free_slots_) {
-      for (const auto& list : of_class.in_frame) {
-        for (const uint32_t slot : list) {
-          const Chunk& slab = chunks_[uint64_t{slot} * 64 / kChunkBytes];
-          if (!slab.is_gone()) visit(static_cast<SlotOffset>(uint64_t{slot} * 64));
-        }
-      }
-    }
-    if (emptying_slab_ && !chunks_[*emptying_slab_].is_gone()) {
-      for (const uint32_t slot : emptying_slots_) {
-        visit(static_cast<SlotOffset>(uint64_t{slot} * 64));
-      }
-    }
     for (uint32_t chunk = 0; chunk < chunks_.size(); ++chunk) {
-      if (!chunks_[chunk].is_gone()) continue;
-      const Slab slab{chunk, chunks_[chunk].size_class, chunks_[chunk].base_version};
-      for (uint32_t i = slots_per_slab(slab.size_class); i > 0; --i) visit(slot_of(slab, i - 1));
+      for (const uint16_t index : chunks_[chunk].free) visit(slot_at(chunk, index));
     }
   }
+  // So many slabs of the size class have slots that allocate() hands out, if their frame is not
+  // shut: each call looks at one of them.
+  uint64_t open_slabs(uint8_t size_class) const;
 
   // A lower bound of the slot's version, which holds whatever its lock word shows.
   uint64_t base_version(SlotOffset slot) const;
@@ -233,17 +222,19 @@ class SlabArena {
     enum class Kind : uint8_t { kNone, kFree, kSlab, kInside } kind = Kind::kNone;
     uint8_t size_class = kSizeClasses;  // of a slab, at its first chunk; else none
     bool leftover = false;  // of a free chunk: a slab has been there, and its bytes may still be
-    // Of a slab without a used slot: it will be free. Its slots may be in lists of free slots, or
-    // not be there any more.
+    // Of a slab without a used slot: it will be free.
     bool leaving = false;
     // Of a slab: it is being emptied, or was; it will be free when no slot of it is used.
     bool closed = false;
-    bool is_gone() const { return leaving || (closed && used == 0); }
     uint32_t run = 1;    // of the slab, at its first chunk
     uint32_t first = 0;  // of an inside chunk: the slab's first
     uint32_t used = 0;   // slots handed out
     uint64_t base_version = 0;
     uint64_t generation = 0;  // of the header on the medium
+    // Of a slab: the numbers of its free slots. The last one is handed out first.
+    std::vector<uint16_t> free;
+    static constexpr uint32_t kNotListed = UINT32_MAX;
+    uint32_t listed_at = kNotListed;  // in open_slabs_
   };
   SlabArena(persist::Memory& memory, RecordFrames frames);
   persist::TwoCopies<SlabHeader> header_copies(uint32_t chunk) const;
@@ -277,9 +268,6 @@ class SlabArena {
   void mark_unused_slabs(uint32_t first, uint32_t end);
   Result<std::optional<uint32_t>> free_run_for_move(uint32_t run, uint32_t end);
   Status give_back_slab(uint32_t chunk);
-  bool is_leaving(uint32_t slot) const {  // slot offset / 64
-    return chunks_[uint64_t{slot} * 64 / kChunkBytes].is_gone();
-  }
   bool is_shut(uint32_t frame) const { return ((aside_ | emptying_frame_) >> frame & 1) != 0; }
   void note_use(uint32_t chunk, int64_t slots);
   uint64_t surplus_of(uint8_t size_class) const;
@@ -288,19 +276,14 @@ class SlabArena {
   std::optional<uint32_t> frame_to_empty() const;
   bool is_to_be_emptied(uint32_t chunk) const;
   bool reopen();
-  void forget_emptying_slab();
   bool was_in_vain(uint8_t size_class) const;
   Result<std::optional<SlotOffset>> take_beside_records(uint8_t size_class, uint64_t frames);
-  void prefer_early_slot(uint8_t size_class, uint64_t frames);
+  std::optional<uint32_t> early_slab(uint8_t size_class, uint64_t frames);
   void use(SlotOffset slot, uint8_t size_class);
   Result<bool> step_idle_look(uint32_t most, uint32_t kept);
   void mark_idle_slabs(uint32_t kept);
   void mark_leaving(uint32_t chunk);
-  void forget_leaving_slots();
   Status write_leaving(uint32_t most);
-  // No slot of the chunks that `given_back` has a bit for is handed out any more. `frames` has a
-  // bit for each of their frames.
-  void forget_free_slots(uint64_t frames, const std::vector<bool>& given_back);
   uint64_t highest_version_in(uint32_t chunk) const;
   bool is_unused(uint32_t chunk) const;
   bool has_run_beside(uint32_t frame) const;
@@ -308,9 +291,15 @@ class SlabArena {
   uint64_t bytes_beside(uint32_t frame) const;
   bool lets_one_go(uint32_t chunk) const;
   bool is_in_large_run(uint32_t chunk) const;
-  void push_free(uint8_t size_class, uint64_t slot);
+  SlotOffset slot_at(uint32_t chunk, uint32_t index) const {
+    return slot_of({chunk, chunks_[chunk].size_class, 0}, index);
+  }
+  // Slots of the slab may be handed out, and are not any more. Each does nothing when that is so.
+  void list_slab(uint32_t chunk);
+  void unlist_slab(uint32_t chunk);
+  SlotOffset take_slot(uint32_t chunk);
   bool has_free(uint8_t size_class) const {
-    return (free_slots_[size_class].frames & ~(aside_ | emptying_frame_)) != 0;
+    return (open_slabs_[size_class].frames & ~(aside_ | emptying_frame_)) != 0;
   }
   // In one of `frames`, a bit for each, and in none that is shut.
   std::optional<SlotOffset> take_free(uint8_t size_class, uint64_t frames = UINT64_MAX);
@@ -324,11 +313,13 @@ class SlabArena {
   bool restored_ = false;      // the headers were durable before restore()
   HeaderLook header_look_;
   std::optional<persist::Persisted> headers_durable_;  // since make_headers_durable()
-  struct FreeSlots {
-    uint64_t frames = 0;                                      // a bit for each that has some
-    std::array<std::vector<uint32_t>, kMostFrames> in_frame;  // slot offset / 64
+  // Slabs with free slots that are neither closed nor leaving, by their first chunks. So each has a
+  // slot to be handed out, however many others have none.
+  struct OpenSlabs {
+    uint64_t frames = 0;  // a bit for each that has some
+    std::array<std::vector<uint32_t>, kMostFrames> in_frame;
   };
-  std::array<FreeSlots, kSizeClasses> free_slots_;
+  std::array<OpenSlabs, kSizeClasses> open_slabs_;
   uint32_t search_from_ = 0;
   uint64_t used_slots_ = 0;
   std::array<uint64_t, kMostFrames> used_in_frame_{};
@@ -347,14 +338,10 @@ class SlabArena {
   uint32_t emptied_ = 0;  // chunks of slabs, since it last made changes_ rise
   // Where the next step goes on.
   struct IdleLook {
-    // Slabs are marked as leaving, then their slots go out of the lists, then headers are written.
-    enum class Step : uint8_t { kMark, kForget, kWrite } step = Step::kMark;
-    uint8_t size_class = 0;   // of kForget
-    uint32_t frame = 0;       // of kForget
-    size_t slots = SIZE_MAX;  // of that list, that were not looked at
-    uint32_t chunk = 0;       // of the other steps
-    uint32_t kept = 0;        // chunks, of kMark
-    uint64_t frames = 0;      // a bit for each with a slab that is leaving
+    // Slabs are marked as leaving, then headers are written.
+    enum class Step : uint8_t { kMark, kWrite } step = Step::kMark;
+    uint32_t chunk = 0;
+    uint32_t kept = 0;  // chunks, of kMark
   } idle_look_;
   uint32_t leaving_ = 0;  // slabs
   // Slabs with a used slot, and those slots, of a size class.
@@ -373,8 +360,7 @@ class SlabArena {
   uint64_t stuck_frames_ = 0;              // the same; meaningless for frames without records
   std::optional<uint32_t> emptying_slab_;  // its first chunk; not of emptying_frame_
   uint32_t move_from_ = 0;                 // where free_run_for_move() begins to look
-  Random probes_{1};                       // of prefer_early_slot()
-  std::vector<uint32_t> emptying_slots_;   // free ones of it, slot offset / 64, in no other list
+  Random probes_{1};                       // of early_slab()
   uint32_t leftovers_from_ = 0;
   bool keeps_blocks_ = false;
   std::function<uint64_t(SlotOffset)> version_of_;

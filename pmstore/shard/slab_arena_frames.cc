@@ -87,7 +87,7 @@ void SlabArena::set_aside(uint32_t frame) {
   PMSTORE_CHECK(!is_aside(frame) && frames_.comes_back(frame) && used_in_frame_[frame] == 0,
                 "an extent with records is not freed");
   const auto [first, end] = chunks_in(frame);
-  if (emptying_slab_ && *emptying_slab_ >= first && *emptying_slab_ < end) forget_emptying_slab();
+  if (emptying_slab_ && *emptying_slab_ >= first && *emptying_slab_ < end) emptying_slab_.reset();
   emptying_frame_ &= ~(uint64_t{1} << frame);
   PMSTORE_CHECK(unused_chunks_ >= end - first, "all chunks of an empty frame are unused");
   unused_chunks_ -= end - first;
@@ -146,7 +146,7 @@ Status SlabArena::give_back(uint32_t frame, persist::Persisted versions) {
     chunks_[chunk] = Chunk{};
   }
   aside_ &= ~(uint64_t{1} << frame);
-  for (FreeSlots& of_class : free_slots_) {
+  for (OpenSlabs& of_class : open_slabs_) {
     of_class.in_frame[frame] = {};
     of_class.frames &= ~(uint64_t{1} << frame);
   }

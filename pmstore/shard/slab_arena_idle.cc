@@ -1,12 +1,8 @@
 // Of SlabArena: slabs without a used slot in frames that stay, and what they leave in free chunks.
 //
-// A slab that is leaving has no used slot and gets none: allocate() passes over its slots. It is
-// free when none of them is in a list any more and its header says so, durably. Where slots are
-// needed before that, give_back_empty_slabs() does the rest at once.
-#include <algorithm>
-#include <bit>
-#include <utility>
-
+// A slab that is leaving has no used slot and gets none: allocate() does not look at it. It is free
+// when its header says so, durably. Where slots are needed before that, give_back_empty_slabs()
+// does the rest at once.
 #include "base/check.h"
 #include "pmstore/shard/slab_arena.h"
 
@@ -15,7 +11,7 @@ namespace pmstore::internal {
 namespace {
 
 constexpr uint64_t kPageBytes = 4096;
-// Of one call: chunks or slots that are only looked at, some 0.1 ms.
+// Of one call: chunks that are only looked at, some 0.1 ms.
 constexpr uint32_t kLooks = 16384;
 
 }  // namespace
@@ -29,7 +25,6 @@ Result<bool> SlabArena::step_idle_look(uint32_t most, uint32_t kept) {
   using Step = IdleLook::Step;
   switch (idle_look_.step) {
     case Step::kMark: mark_idle_slabs(kept); break;
-    case Step::kForget: forget_leaving_slots(); break;
     case Step::kWrite: PMSTORE_TRY_STATUS(write_leaving(most)); break;
   }
   if (idle_look_.step != Step::kWrite || idle_look_.chunk < chunks_.size()) return false;
@@ -51,49 +46,18 @@ void SlabArena::mark_idle_slabs(uint32_t kept) {
     mark_leaving(look.chunk);
   }
   if (look.chunk < chunks_.size()) return;
-  look.step = leaving_ > 0 ? IdleLook::Step::kForget : IdleLook::Step::kWrite;
+  look.step = IdleLook::Step::kWrite;
   if (leaving_ > 0) look.chunk = 0;
 }
 
 void SlabArena::mark_leaving(uint32_t chunk) {
   Chunk& state = chunks_[chunk];
   PMSTORE_CHECK(!state.leaving && state.used == 0, "a round begins when the last one is over");
+  unlist_slab(chunk);
   state.leaving = true;
   state.closed = false;
-  if (is_emptying_slab(chunk)) forget_emptying_slab();
+  if (is_emptying_slab(chunk)) emptying_slab_.reset();
   ++leaving_;
-  idle_look_.frames |= uint64_t{1} << frames_.frame_of_chunk(chunk);
-}
-
-// From the end of a list to its begin: so what is behind the place stays, whatever is freed or
-// allocated between two calls.
-void SlabArena::forget_leaving_slots() {
-  IdleLook& look = idle_look_;
-  for (uint32_t looks = 0; looks < kLooks;) {
-    if (look.frame == kMostFrames) {
-      look.frame = 0;
-      if (++look.size_class == kSizeClasses) {
-        look.step = IdleLook::Step::kWrite;
-        return;
-      }
-    }
-    auto& list = free_slots_[look.size_class].in_frame[look.frame];
-    const bool has_some = (look.frames >> look.frame & 1) != 0;
-    look.slots = has_some ? std::min(look.slots, list.size()) : 0;
-    for (; look.slots > 0 && looks < kLooks; ++looks, --look.slots) {
-      uint32_t& slot = list[look.slots - 1];
-      if (!is_leaving(slot)) continue;
-      slot = list.back();
-      list.pop_back();
-    }
-    if (look.slots > 0) return;
-    if (has_some && list.empty()) {
-      free_slots_[look.size_class].frames &= ~(uint64_t{1} << look.frame);
-    }
-    if (has_some && list.size() < list.capacity() / 4) list.shrink_to_fit();
-    look.slots = SIZE_MAX;
-    ++look.frame;
-  }
 }
 
 Status SlabArena::write_leaving(uint32_t most) {

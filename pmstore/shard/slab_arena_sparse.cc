@@ -1,9 +1,9 @@
 // Of SlabArena: slabs of which little is used, and frames whose slabs fit elsewhere. What is in
 // them moves (record_mover.h); here it is decided which, and their slots are kept back.
 //
-// A slab that is being emptied is closed: its slots go to a list of their own. When no slot of it
-// is used any more it stays closed, and is given back as a slab without records
-// (slab_arena_idle.cc), or where its room is needed. A frame that is being emptied is passed over
+// A slab that is being emptied is closed: allocations do not look at it. When no slot of it is used
+// any more it stays closed, and is given back as a slab without records (slab_arena_idle.cc), or
+// where its room is needed. A frame that is being emptied is passed over
 // by all allocations, as one that is set aside.
 #include <algorithm>
 #include <bit>
@@ -20,8 +20,8 @@ static_assert(kSizeClasses <= 32, "a word has a bit for each size class");
 
 // Of one call: chunks that are only looked at.
 constexpr uint32_t kLooksForSparse = 16384;
-// Of one record that moves: slots of slabs without records.
-constexpr uint32_t kSlotsPassedOver = 4096;
+// Of one record that moves: slabs without records.
+constexpr uint32_t kSlabsPassedOver = 64;
 
 }  // namespace
 
@@ -123,8 +123,9 @@ std::optional<SlabArena::Slab> SlabArena::next_to_empty(uint32_t& before) {
     if (!is_to_be_emptied(chunk)) continue;
     Chunk& state = chunks_[chunk];
     if (emptying_frame_ == 0) {
-      PMSTORE_CHECK(!state.closed && emptying_slots_.empty(), "a slab with records is closed once");
+      PMSTORE_CHECK(!state.closed, "a slab with records is closed once");
       state.closed = true;
+      unlist_slab(chunk);
       emptying_slab_ = chunk;
     }
     return Slab{chunk, state.size_class, state.base_version};
@@ -197,8 +198,7 @@ std::optional<uint32_t> SlabArena::find_unused_run(uint32_t run, uint32_t end) c
   return std::nullopt;
 }
 
-// From `first` on, as many as the frame that is emptied needs. Their slots then go out of the lists
-// in one look, which takes as long for one slab as for all of them.
+// From `first` on, as many as the frame that is emptied needs.
 void SlabArena::mark_unused_slabs(uint32_t first, uint32_t end) {
   const uint64_t wanted = used_chunks_in_[std::countr_zero(emptying_frame_)];
   uint64_t marked = 0;
@@ -209,7 +209,7 @@ void SlabArena::mark_unused_slabs(uint32_t first, uint32_t end) {
     mark_leaving(chunk);
     marked += state.run;
   }
-  idle_look_.step = IdleLook::Step::kForget;
+  idle_look_.step = IdleLook::Step::kWrite;
   idle_look_.chunk = first;
 }
 
@@ -218,36 +218,30 @@ void SlabArena::mark_unused_slabs(uint32_t first, uint32_t end) {
 // size classes give up slabs only where the others have room.
 Result<std::optional<SlotOffset>> SlabArena::take_beside_records(uint8_t size_class,
                                                                  uint64_t frames) {
-  for (uint32_t passed = 0; passed < kSlotsPassedOver; passed += slots_per_slab(size_class)) {
-    prefer_early_slot(size_class, frames);
-    const auto taken = take_free(size_class, frames);
-    if (!taken) return taken;
-    Chunk& slab = chunks_[raw(*taken) / kChunkBytes];
-    if (slab.used > 0) return taken;
+  for (uint32_t passed = 0; passed < kSlabsPassedOver; ++passed) {
+    const auto chunk = early_slab(size_class, frames);
+    if (!chunk) return std::optional<SlotOffset>();
+    Chunk& slab = chunks_[*chunk];
+    if (slab.used > 0) return std::optional(take_slot(*chunk));
     slab.closed = true;
+    unlist_slab(*chunk);
   }
   return make_error(ErrorCode::kBusy);
 }
 
-// The slots that were freed last may lie in the slabs that are emptied next. Then all records would
+// The slabs whose slots were freed last may be those that are emptied next. Then all records would
 // move with each of them.
-void SlabArena::prefer_early_slot(uint8_t size_class, uint64_t frames) {
+std::optional<uint32_t> SlabArena::early_slab(uint8_t size_class, uint64_t frames) {
   constexpr int kProbes = 16;
-  FreeSlots& of_class = free_slots_[size_class];
+  const OpenSlabs& of_class = open_slabs_[size_class];
   const uint64_t open = of_class.frames & frames & ~(aside_ | emptying_frame_);
-  if (open == 0) return;
-  auto& list = of_class.in_frame[static_cast<unsigned>(std::countr_zero(open))];
-  size_t earliest = list.size() - 1;
+  if (open == 0) return std::nullopt;
+  const auto& list = of_class.in_frame[static_cast<unsigned>(std::countr_zero(open))];
+  uint32_t earliest = list.back();
   for (int probe = 0; probe < kProbes; ++probe) {
-    const size_t each = probes_.below(list.size());
-    if (list[each] < list[earliest]) earliest = each;
+    earliest = std::min(earliest, list[probes_.below(list.size())]);
   }
-  std::swap(list[earliest], list.back());
-}
-
-void SlabArena::forget_emptying_slab() {
-  emptying_slab_.reset();
-  emptying_slots_.clear();
+  return earliest;
 }
 
 void SlabArena::end_emptying_slab() {
@@ -257,9 +251,9 @@ void SlabArena::end_emptying_slab() {
                 "it is closed while it has slots");
   if (state.used > 0) {
     state.closed = false;
-    for (const uint32_t slot : emptying_slots_) push_free(state.size_class, uint64_t{slot} * 64);
+    if (!state.free.empty()) list_slab(*emptying_slab_);
   }
-  forget_emptying_slab();
+  emptying_slab_.reset();
 }
 
 bool SlabArena::is_being_emptied(const Slab& slab) const {
