@@ -3,10 +3,10 @@
 #include <string>
 #include <vector>
 
-#include "pmstore/scan_repeats.h"
-#include "tools/cli/bytes_text.h"
 #include "tools/cli/command_line.h"
+#include "tools/cli/hash_scan.h"
 #include "tools/cli/kv_session.h"
+#include "tools/cli/scan_printer.h"
 
 namespace pmstore::tools {
 
@@ -18,74 +18,6 @@ KeyRange range_of(const KvOptions& options) {
 }
 
 namespace {
-
-// Prints records as they arrive; JSON is one object, so its records are collected.
-class ScanPrinter {
- public:
-  explicit ScanPrinter(bool json) : json_(json) {}
-  void record(RecordRef record) {
-    ++count_;
-    if (json_) {
-      records_.push_back({{"key", json_bytes(record.key)}, {"value", json_bytes(record.value)}});
-    } else {
-      print_text(printable(record.key) + "\t" + printable(record.value) + "\n");
-    }
-  }
-  void end(bool complete) {
-    if (json_) print_json({{"records", records_}, {"complete", complete}});
-  }
-  uint64_t count() const { return count_; }
-  // Forgets all records, if none is printed yet.
-  bool begin_again() {
-    if (!json_ && count_ > 0) return false;
-    records_.clear();
-    count_ = 0;
-    return true;
-  }
-
- private:
-  bool json_;
-  uint64_t count_ = 0;
-  nlohmann::ordered_json records_ = nlohmann::ordered_json::array();
-};
-
-constexpr uint32_t kScanPageBytes = 256 * 1024;
-
-base::Task<int> scan_hash(Client& client, TableId table, const KvOptions& options,
-                          std::string what) {
-  ScanPrinter printer(options.session.json);
-  uint64_t cursor = 0;
-  uint64_t damaged = 0;
-  ScanRepeats repeats(client.executor());
-  do {
-    auto page = co_await client.scan(table, cursor, kScanPageBytes, DamagedRecords::kSkip);
-    if (!page && page.code() == ErrorCode::kTrimmed && printer.begin_again()) {
-      const bool again = co_await repeats.pause();
-      if (!again) co_return fail(kProgram, what, page.error());
-      damaged = 0;
-      page = co_await client.scan(table, 0, kScanPageBytes, DamagedRecords::kSkip);
-    }
-    if (!page) co_return fail(kProgram, what, page.error());
-    damaged += page->damaged;
-    for (const RecordRef record : page->records) {
-      if (!record.key.starts_with(options.prefix)) continue;
-      if (options.limit != 0 && printer.count() == options.limit) {
-        printer.end(false);
-        co_return kDone;
-      }
-      printer.record(record);
-    }
-    cursor = page->cursor;
-  } while (cursor != 0);
-  printer.end(true);
-  if (damaged == 0) co_return kDone;
-  co_return fail(kProgram, what,
-                 make_error(ErrorCode::kDamaged,
-                            std::to_string(damaged) +
-                                " records are damaged and were left out, perhaps of other tables: "
-                                "the medium has changed them; restore the pool from a backup, or "
-                                "start the server again to go on without them"));
-}
 
 // One record more than the limit tells whether the range ends there.
 base::Task<Status> read_range(Transaction& transaction, TableId table, const KvOptions& options,
@@ -131,7 +63,8 @@ base::Task<int> scan(Client& client, const KvOptions& options) {
                    "a hash table has no order; --from, --to and --reverse need a table made with "
                    "`pmstore table create --ordered`");
   }
-  co_return co_await scan_hash(client, *table, options, std::move(what));
+  HashScanOptions of_hash{options.session.json, options.prefix, options.limit};
+  co_return co_await scan_hash(client, *table, std::move(of_hash), std::move(what));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "fabric/device.h"
 #include "fabric/local/local_device.h"
 #include "pmstore/check.h"
+#include "tests/unit/pmstore/moves_amid_scans.h"
 #include "tests/unit/pmstore/record_extents_fixture.h"
 
 namespace pmstore::testing {
@@ -197,6 +198,21 @@ TEST_P(MovedRecords, OnlyWhereTheServerAloneChangesLockWords) {
   look_again();
   EXPECT_EQ(moved() > 0, GetParam() == LockDiscipline::kCpu);
   expect_the_rest(*client_);
+}
+
+// A page of a count visits 16,384 slots.
+TEST_F(MovesAmidScans, ACountBeginsAgainAndIsExact) {
+  constexpr int kCount = 18'000;
+  fill_and_erase(table_, kCount, 4, 10);
+  wait_for_the_first_move();
+  const uint64_t before = moved();
+  const uint64_t begun_ns = executor_.now_ns();
+  const auto usage = run(client_->table_usage(table_));
+  ASSERT_TRUE(usage) << usage.error().to_string();
+  EXPECT_GT(moved(), before);
+  EXPECT_GE(executor_.now_ns() - begun_ns, kLeastPauseNs) << "it has begun again";
+  EXPECT_EQ(usage->records, kCount / 10u);
+  EXPECT_EQ(usage->value_bytes, kCount / 10u * 4);
 }
 
 INSTANTIATE_TEST_SUITE_P(Locks, MovedRecordsOfCpu, ::testing::Values(LockDiscipline::kCpu),
