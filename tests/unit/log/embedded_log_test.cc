@@ -88,7 +88,7 @@ class Session {
 
  private:
   std::string path_;
-  base::RealClock clock_;
+  base::VirtualClock clock_;
   base::Executor executor_{clock_};
   std::unique_ptr<EmbeddedLog> embedded_;
   std::unique_ptr<LogClient> client_;
@@ -207,7 +207,7 @@ TEST_F(EmbeddedLogTest, AppendsInProcessTakeThoseThatWaitAlong) {
     return LogStore::format(pool, kAreaBytes, kIdentity);
   };
   ASSERT_TRUE(persist::Pool::create(path, kPoolBytes, {}, false, fill));
-  base::RealClock clock;
+  base::VirtualClock clock;
   base::Executor executor(clock);
   const auto run = [&](auto task) { return executor.run(std::move(task)); };
   const auto embedded = run(EmbeddedLog::open(executor, path, {})).value();
@@ -244,7 +244,7 @@ TEST_F(EmbeddedLogTest, GoesByTheReservesAndLimitsThatThePoolKeeps) {
     return LogStore::format(pool, kAreaBytes, kIdentity);
   };
   ASSERT_TRUE(persist::Pool::create(path, 4 * kPoolBytes, {}, false, fill));
-  base::RealClock clock;
+  base::VirtualClock clock;
   base::Executor executor(clock);
   const auto run = [&](auto task) { return executor.run(std::move(task)); };
   unsigned made = 0;
@@ -284,7 +284,7 @@ TEST_F(EmbeddedLogTest, OpensNoPoolWhoseRulesAreDamaged) {
       pool->root()[persist::kSpaceOffset + copy * persist::kSpaceCopyBytes + 20] ^= std::byte{1};
     }
   }
-  base::RealClock clock;
+  base::VirtualClock clock;
   base::Executor executor(clock);
   const auto refused = executor.run(EmbeddedLog::open(executor, path, {}));
   ASSERT_EQ(refused.code(), ErrorCode::kBadPool);

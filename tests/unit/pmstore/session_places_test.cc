@@ -13,6 +13,7 @@
 #include "pmstore/client/client_session.h"
 #include "pmstore/client/commit_message.h"
 #include "pmstore/layout/protocol.h"
+#include "tests/harness/patience.h"
 #include "tests/unit/pmstore/server_fixture.h"
 
 namespace pmstore {
@@ -311,7 +312,8 @@ class Hellos : public ::testing::Test {
     return std::stoull(text.substr(text.find(key) + key.size()));
   }
   void pump_until(const std::string& name, uint64_t value) {
-    for (int i = 0; i < 10'000 && stat(name) != value; ++i) pump(1'000'000);
+    const uint64_t deadline_ns = clock_.now_ns() + harness::patience_ns();
+    while (stat(name) != value && clock_.now_ns() < deadline_ns) pump(1'000'000);
     ASSERT_EQ(stat(name), value) << name;
   }
   void pump(uint64_t ns) {
@@ -336,8 +338,11 @@ class Hellos : public ::testing::Test {
 
 TEST_F(Hellos, WhoseSocketsCloseKeepNoClientOut) {
   for (uint64_t i = 0; i < 8; ++i) {
-    const base::FileDescriptor fd = say_hello(1000 + i);
-    pump(2'000'000);
+    {
+      const base::FileDescriptor fd = say_hello(1000 + i);
+      pump_until("sessions", 1);
+    }
+    pump_until("sessions", 0);
   }
   expect_let_in();
 }
@@ -346,7 +351,7 @@ TEST_F(Hellos, WhoseSocketsStayOpenKeepNoClientOut) {
   std::vector<base::FileDescriptor> open;
   for (uint64_t i = 0; i < 8; ++i) {
     open.push_back(say_hello(1000 + i));
-    pump(2'000'000);
+    pump_until("sessions", i + 1);
   }
   expect_let_in();
 }
