@@ -4,6 +4,9 @@
 // Threads: those of the pool. The pool is borrowed for the call.
 #pragma once
 
+#include <optional>
+#include <string>
+
 #include "base/result.h"
 #include "persist/pool.h"
 
@@ -19,7 +22,14 @@ Status check_space_rules(persist::Pool& pool, const persist::SpaceRules& rules);
 // from the next start of a server on. Errors of check_space_rules(); Io.
 Status keep_space_rules(persist::Pool& pool, const persist::SpaceRules& rules);
 
-// What the pool keeps, but for what the options say of one run. InvalidArgument, BadPool.
+// What the pool keeps, but for what the options say of one run. A start goes by it: of a reserve
+// for rings that the pool keeps, and that is more than they take, only what they take counts
+// (excess_ring_reserve()). InvalidArgument: the options do not fit together, or to what the pool
+// keeps; BadPool, VersionMismatch.
 Result<persist::SpaceRules> space_rules_of_run(persist::Pool& pool, const ServerOptions& options);
+
+// One line for those who run the pool, when it keeps a reserve for rings that is more than they
+// take, as programs of before have accepted it; nullopt: it does not. BadPool, VersionMismatch.
+Result<std::optional<std::string>> excess_ring_reserve(persist::Pool& pool);
 
 }  // namespace pmstore

@@ -77,6 +77,7 @@ void ServerCore::go_by(persist::SpaceRules rules) {
   // File data knows nothing of what records and logs leave to the first rings without a reserve.
   rules.leave_first_rings(store->catalog().first_rings_bytes());
   pool.set_space_rules(rules);
+  has_set_rules_ = true;
 }
 
 void ServerCore::shut_down() {
@@ -89,6 +90,8 @@ void ServerCore::shut_down() {
   group.abandon();
   host.close_endpoints();
   log_service.reset();
+  // Once: the pool may have another server when this object is destroyed.
+  if (std::exchange(has_set_rules_, false)) pool.set_space_rules({});
 }
 
 void ServerCore::run(base::Task<void> task) {

@@ -152,7 +152,7 @@ class ServerCore final : public service::Service {
 
   // Opens the logs, where the pool has a log area.
   Status start_logs();
-  // Behind start_logs(): the pool's rules from here on.
+  // Behind start_logs(): the pool's rules from here on, until shut_down().
   void go_by(persist::SpaceRules rules);
 
   // Stops accepting and destroys every connection; resolves nothing. No coroutine of the server
@@ -334,6 +334,7 @@ class ServerCore final : public service::Service {
   const uint64_t started_ns_ = executor.now_ns();
   uint64_t frames_seen_ = UINT64_MAX;  // SlabArena::changes() that work_on_frames() has looked at
   bool following_frames_ = false;
+  bool has_set_rules_ = false;           // go_by()
   bool moving_records_ = false;          // move_records() runs
   ScanPatience scan_patience_;           // of it
   uint64_t scans_over_at_ = 0;           // ScanCursors::pages() when all scans were over

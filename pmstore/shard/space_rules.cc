@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 
@@ -52,8 +53,27 @@ Status keep_space_rules(persist::Pool& pool, const SpaceRules& rules) {
   return persist::write_space_rules(pool, rules);
 }
 
+Result<std::optional<std::string>> excess_ring_reserve(persist::Pool& pool) {
+  PMSTORE_TRY(const SpaceRules rules, load_space_rules(pool));
+  const uint64_t reserved = rules.of(ExtentKind::kRings).reserve_bytes;
+  if (reserved == 0) return std::optional<std::string>();
+  PMSTORE_TRY(const auto catalog, internal::TableCatalog::load(pool));
+  const uint64_t most = catalog.most_rings_bytes();
+  if (reserved <= most) return std::optional<std::string>();
+  return std::optional(
+      fmt::format("the pool keeps a reserve of {} for rings, which take at most {}: only that is "
+                  "reserved; set it anew (pmstore pool limit --ring-reserve {})",
+                  base::size_text(reserved), base::size_text(most), most));
+}
+
 Result<SpaceRules> space_rules_of_run(persist::Pool& pool, const ServerOptions& options) {
   PMSTORE_TRY(SpaceRules rules, load_space_rules(pool));
+  // So that the pool can be started, and mended when that suits its users.
+  uint64_t& of_rings = rules.of(ExtentKind::kRings).reserve_bytes;
+  if (of_rings > 0) {
+    PMSTORE_TRY(const auto catalog, internal::TableCatalog::load(pool));
+    of_rings = std::min(of_rings, catalog.most_rings_bytes());
+  }
   const auto replace = [&](ExtentKind kind, std::optional<uint64_t> reserve,
                            std::optional<uint64_t> limit) {
     if (reserve) rules.of(kind).reserve_bytes = *reserve;

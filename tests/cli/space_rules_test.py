@@ -3,6 +3,8 @@
 
 import json
 import os
+import re
+import struct
 import subprocess
 import sys
 import unittest
@@ -11,6 +13,15 @@ import daemon_test
 from daemon_test import program, run
 
 MIB = 1 << 20
+
+
+def crc32c(data, seed):
+    crc = ~seed & 0xffffffff
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
+    return ~crc & 0xffffffff
 
 
 class SpaceRules(unittest.TestCase):
@@ -128,6 +139,47 @@ class SpaceRules(unittest.TestCase):
             self.assert_one_line(done.stderr.decode(), why)
         self.assert_one_line(run("pool", "limit", self.pool, status=2), "give at least one reserve")
         self.assertEqual(run("pool", "info", self.pool), before)
+
+    def keep_anyway(self, ring_bytes):
+        """As a program that does not know what rings take."""
+        run("pool", "limit", self.pool, "--log-reserve", "1M")
+        with open(self.pool, "r+b") as file:
+            data = file.read()
+            at = -1
+            for _ in range(2):
+                at = data.index(b"PMSR", at + 1)
+                magic, crc = struct.unpack_from("<II", data, at)
+                header = bytearray(data[at + 8:at + 128])
+                self.assertEqual(crc, crc32c(header, magic))
+                struct.pack_into("<Q", header, 24, ring_bytes)
+                file.seek(at + 4)
+                file.write(struct.pack("<I", crc32c(header, magic)) + header)
+
+    def test_a_pool_that_keeps_too_much_for_rings_is_served_and_mended(self):
+        self.keep_anyway(60 * MIB)
+        line = (r"the pool keeps a reserve of 60 MiB \(62914560 bytes\) for rings, which take at "
+                r"most .*: only that is reserved; set it anew \(pmstore pool limit "
+                r"--ring-reserve (\d+)\)")
+        self.assertRegex(run("pool", "info", self.pool), r"(?m)^reserves and limits +" + line)
+        daemon, uri, log = self.serve()
+        said = log.wait_for(" warning " + line)
+        most = int(re.search(line, said).group(1))
+        self.assertEqual(self.space("rings")["reserve_bytes"], most)
+        run("kv", "put", "--uri", uri, "key", "value")
+        self.stop(daemon)
+        # An option of one run holds instead; one that is too large is refused.
+        daemon, uri, log = self.serve("--ring-reserve", "0")
+        self.assertNotIn("reserve_bytes", self.space("rings"))
+        self.stop(daemon)
+        self.assertEqual(log.text().count("the pool keeps a reserve"), 1, "of the run before")
+        self.assert_one_line(run("pool", "limit", self.pool, "--log-reserve", "2M", status=1),
+                             "for rings, which take at most .*: give a lower --ring-reserve")
+        run("pool", "limit", self.pool, "--ring-reserve", str(most))
+        self.assertNotIn("reserves and limits", run("pool", "info", self.pool))
+        self.assertEqual(self.space("rings")["reserve_bytes"], most)
+        daemon, uri, log = self.serve()
+        self.assertEqual(run("kv", "get", "--uri", uri, "key"), "value\n")
+        self.stop(daemon)
 
     def test_local_clients_obey_them(self):
         uri = "local:" + self.pool

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "base/size_text.h"
 #include "fs/file_area.h"
@@ -14,6 +15,7 @@
 #include "persist/rules.h"
 #include "pmstore/check.h"
 #include "pmstore/server.h"
+#include "pmstore/space_rules.h"
 #include "tools/cli/admin_session.h"
 #include "tools/cli/bytes_text.h"
 #include "tools/cli/command_line.h"
@@ -173,6 +175,14 @@ Result<persist::SpaceRules> kept_space_rules(const std::string& path) {
   return load_space_rules(*view);
 }
 
+// Of a pool with a store.
+std::optional<std::string> excess_ring_reserve_of(const std::string& path) {
+  const auto view = persist::Pool::view(path);
+  if (!view) return std::nullopt;
+  auto excess = excess_ring_reserve(**view);
+  return excess ? std::move(*excess) : std::nullopt;
+}
+
 int info(const std::string& path, bool json) {
   const auto found = persist::Pool::inspect(path);
   if (!found && found.code() == ErrorCode::kBusy) {
@@ -182,6 +192,7 @@ int info(const std::string& path, bool json) {
   const auto rules = kept_space_rules(path);
   nlohmann::ordered_json shown = info_json(*found, rules ? *rules : persist::SpaceRules());
   if (!rules) shown["space_rules"] = "unknown: " + rules.error().message;
+  if (const auto excess = excess_ring_reserve_of(path)) shown["space_rules"] = *excess;
   add_checkpoint(shown, path, *found);
   json ? print_json(shown) : print_info(shown);
   return kDone;

@@ -150,6 +150,13 @@ void warn_of_low_limits(DaemonLog& log, const PoolService& service, const Daemon
   }
 }
 
+// Where the option of this run does not hold instead of what the pool keeps.
+void warn_of_excess_reserve(DaemonLog& log, PoolService& service, const DaemonConfig& config) {
+  if (!config.ring_reserve.empty()) return;
+  const auto excess = service.excess_ring_reserve();
+  if (excess && *excess) log.write(LogLevel::kWarning, **excess);
+}
+
 void log_start(DaemonLog& log, PoolService& service) {
   const RecoveryReport& recovery = service.server().recovery();
   log.write(
@@ -223,6 +230,7 @@ int serve(DaemonConfig& config) {
   if (log.to_plain_stderr()) log.write(LogLevel::kInfo, starts);
   log_start(log, **service);
   warn_of_low_limits(log, **service, config);
+  warn_of_excess_reserve(log, **service, config);
   malloc_trim(0);  // what only the start needed
   DaemonWatch watch(config, log, sessions, **service, hangup, reread);
   serving.store(service->get());

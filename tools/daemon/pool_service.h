@@ -18,6 +18,7 @@
 #include "fs/files_server.h"
 #include "persist/pool.h"
 #include "pmstore/server.h"
+#include "pmstore/space_rules.h"
 
 namespace pmstore::tools {
 
@@ -62,6 +63,9 @@ class PoolService {
   const persist::PoolInfo& pool_info() const { return pool_->info(); }
   // Those in force: the pool's, and of this run.
   const persist::SpaceRules& space_rules() const { return pool_->space_rules(); }
+  Result<std::optional<std::string>> excess_ring_reserve() {
+    return pmstore::excess_ring_reserve(*pool_);
+  }
   Executor& executor() { return executor_; }
   void set_outcome_retention_ms(uint32_t ms) { server_->set_outcome_retention_ms(ms); }
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "persist/kept_space_rules.h"
 #include "pmstore/space_rules.h"
 #include "tests/unit/persist/scratch.h"
 #include "tests/unit/pmstore/server_fixture.h"
@@ -147,6 +148,45 @@ TEST_F(RingsOnDemand, MoreThanTheyTakeIsNotReserved) {
   server_.reset();
   EXPECT_EQ(run(Server::start(executor_, *pool_, server_options_)).code(),
             ErrorCode::kInvalidArgument);
+}
+
+// As a program has left it that did not compare them.
+TEST_F(RingsOnDemand, MoreThanTheyTakeThatThePoolKeepsCountsAsWhatTheyTake) {
+  const uint64_t most = format_.rings * format_.ring_bytes;
+  persist::SpaceRules rules;
+  rules.of(persist::ExtentKind::kRings).reserve_bytes = most;
+  ASSERT_TRUE(write_space_rules(*pool_, rules));
+  EXPECT_EQ(*excess_ring_reserve(*pool_), std::nullopt);
+  rules.of(persist::ExtentKind::kRings).reserve_bytes = most + 1;
+  ASSERT_TRUE(write_space_rules(*pool_, rules));
+  restart();
+  EXPECT_EQ(pool_->space_rules().of(persist::ExtentKind::kRings).reserve_bytes, most);
+  EXPECT_EQ(**excess_ring_reserve(*pool_),
+            "the pool keeps a reserve of 262145 bytes for rings, which take at most 262144 bytes: "
+            "only that is reserved; set it anew (pmstore pool limit --ring-reserve 262144)");
+  server_options_.ring_reserve_bytes = 1;
+  restart();
+  EXPECT_EQ(pool_->space_rules().of(persist::ExtentKind::kRings).reserve_bytes, 1u);
+  server_options_.ring_reserve_bytes.reset();
+  ASSERT_TRUE(keep_space_rules(*pool_, {}));
+  EXPECT_EQ(*excess_ring_reserve(*pool_), std::nullopt);
+}
+
+TEST_F(RingsOnDemand, RulesOfARunEndWithIt) {
+  server_options_.log_reserve_bytes = 512 << 10;
+  restart();
+  EXPECT_EQ(pool_->space_rules().of(persist::ExtentKind::kLog).reserve_bytes, 512u << 10);
+  ASSERT_TRUE(run(server_->stop()));
+  EXPECT_EQ(pool_->space_rules(), persist::SpaceRules());
+  std::unique_ptr<Server> before = std::move(server_);
+  server_options_.log_reserve_bytes = 256 << 10;
+  start();
+  server_options_.log_reserve_bytes.reset();
+  // What is left of the earlier one takes nothing from the next one.
+  before.reset();
+  EXPECT_EQ(pool_->space_rules().of(persist::ExtentKind::kLog).reserve_bytes, 256u << 10);
+  server_.reset();
+  EXPECT_EQ(pool_->space_rules(), persist::SpaceRules());
 }
 
 TEST_F(RingsOnDemand, AreThereWhileClientsAre) {
