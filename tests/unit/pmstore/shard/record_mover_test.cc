@@ -393,8 +393,6 @@ TEST_F(RecordMoverTest, WhereTheLogIsHeldTheSameRecordsAreTriedLater) {
   expect_all_there();
 }
 
-// ---- scans amid moves ----
-
 struct ScanAmidMoves : RecordMoverTest {
   // A page; its keys are added to `seen`, each for the first time.
   Result<uint64_t> page(uint64_t cursor) {
