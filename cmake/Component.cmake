@@ -67,6 +67,33 @@ if(PMSTORE_BUILD_TESTS)
   add_custom_target(sanitized_tests)
 endif()
 set(PMSTORE_SANITIZED_KINDS unit scenario)
+set(PMSTORE_SANITIZED_SHARE 0/1 CACHE STRING
+  "Of these programs, sanitized_tests builds the share NUMBER/OF; tests of others have a label")
+
+# pmstore_sanitized(PROGRAM TEST...): PROGRAM is one of those, and these tests run it. When it is in
+# another share, they have the label other_share. Programs are counted as they are registered.
+function(pmstore_sanitized program)
+  if(NOT PMSTORE_SANITIZED_SHARE MATCHES "^([0-9]+)/([1-9][0-9]*)$")
+    message(FATAL_ERROR "PMSTORE_SANITIZED_SHARE=${PMSTORE_SANITIZED_SHARE}: "
+      "it is no share; give NUMBER/OF, as 0/2")
+  endif()
+  set(wanted ${CMAKE_MATCH_1})
+  set(of ${CMAKE_MATCH_2})
+  get_target_property(share ${program} PMSTORE_SHARE)
+  if(share STREQUAL "share-NOTFOUND")
+    get_property(programs GLOBAL PROPERTY PMSTORE_SANITIZED_PROGRAMS)
+    list(LENGTH programs count)
+    math(EXPR share "${count} % ${of}")
+    set_property(GLOBAL APPEND PROPERTY PMSTORE_SANITIZED_PROGRAMS ${program})
+    set_target_properties(${program} PROPERTIES PMSTORE_SHARE ${share})
+    if(share EQUAL wanted)
+      add_dependencies(sanitized_tests ${program})
+    endif()
+  endif()
+  if(NOT share EQUAL wanted)
+    set_property(TEST ${ARGN} APPEND PROPERTY LABELS other_share)
+  endif()
+endfunction()
 
 # pmstore_kind(VARIABLE): the kind of the tests of the calling folder: the first folder below
 # tests/.
@@ -123,7 +150,7 @@ function(pmstore_test name)
   add_test(NAME ${test} COMMAND ${name})
   set_tests_properties(${test} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
   if(kind IN_LIST PMSTORE_SANITIZED_KINDS)
-    add_dependencies(sanitized_tests ${name})
+    pmstore_sanitized(${name} ${test})
     pmstore_unity(${name})
     if(NOT ARG_FAST)
       target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-Og>)

@@ -36,6 +36,7 @@ function(pmstore_scenarios name)
     add_test(NAME ${test}.late
       COMMAND ${campaign} --seeds ${ARG_LATE_SEEDS} $<TARGET_FILE:${name}>)
     set_tests_properties(${test}.late PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+    pmstore_sanitized(${name} ${test}.same_thread ${test}.late)
     if(ARG_MODEL AND all)
       add_test(NAME ${test}.model COMMAND ${name})
       set_tests_properties(${test}.model PROPERTIES TIMEOUT ${ARG_TIMEOUT}
@@ -43,6 +44,7 @@ function(pmstore_scenarios name)
       add_test(NAME ${test}.model_late
         COMMAND ${campaign} --fabric model --seeds 1-1 $<TARGET_FILE:${name}>)
       set_tests_properties(${test}.model_late PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+      pmstore_sanitized(${name} ${test}.model ${test}.model_late)
     endif()
   endif()
   if(NOT all)
@@ -52,5 +54,6 @@ function(pmstore_scenarios name)
     add_test(NAME ${test}.${fabric} COMMAND ${name})
     set_tests_properties(${test}.${fabric} PROPERTIES TIMEOUT ${ARG_TIMEOUT} COST 50
       ENVIRONMENT "PMSTORE_TEST_FABRIC=${fabric}")
+    pmstore_sanitized(${name} ${test}.${fabric})
   endforeach()
 endfunction()

@@ -12,6 +12,7 @@ import unittest
 import arrows
 import awaitables
 import documents
+import draws
 import sentences
 import source_tree
 import tidy
@@ -39,6 +40,13 @@ CLEAN = {
     "docs/operating.md": "| code | means |\n|---|---|\n| Full | no room |\n",
     "docs/README.md": "[operating](operating.md) "
         "[log](log.md) and `log/ring.cc`, `base/*.h`, `build/bin/x`, `a/b`\n",
+    "tests/CMakeLists.txt": "# tests/drawn\nadd_test(NAME a.b\n  COMMAND ${S}/tests/drawn "
+        "$<TARGET_FILE:b_test> --share {8}/8 --seed {13})\n",
+    "tools/check": "  stage cut 5 beside - \\\n    tests/drawn tests/cut --domain {a|b}\n"
+        "  shares=([store_scenarios]=3)\n",
+    "tests/campaign_steps": "# one\nb every build/tests/b_test\ncuts every tests/cut && "
+        "tests/guest/store_scenarios\nshare every build/tests/c_test --share 0/2\n",
+    "tests/cut": "#!/bin/bash\n",
     "docs/log.md": "back to the [index](README.md#top)\n",
 }
 
@@ -58,6 +66,8 @@ CANCELLED = """const ReaderWorld::Case kCases[] = {
 CLEAN["log/reader.h"] = READER % "base::Task<Result<int>> next();"
 CLEAN["log/internal/task.h"] = "#pragma once\nbase::Task<void> secret();\n"
 CLEAN["tests/unit/cancellation/r_test.cc"] = CANCELLED % "Reader::next"
+
+DRAWN = "add_test(NAME x.y COMMAND ${S}/tests/drawn %s)\n"
 
 # File, its text, and what the finding must say.
 BREACHES = [
@@ -122,6 +132,12 @@ BREACHES = [
     (documents, "docs/log.md", "| a | b |\n|---|---|\n| c |" + " w" * 49 + " |\n", "log.md:3"),
     (documents, "base/result.h", "#pragma once\nenum E {\n  kFull,  // a\n  kGone,  // b\n};\n",
      "no row for the error Gone"),
+    (draws, "tests/x/CMakeLists.txt", DRAWN % "$<TARGET_FILE:b_test> --share {8}/9", "8/9"),
+    (draws, "tests/x/CMakeLists.txt", DRAWN % "${S}/tests/cut {8} {13} {2}", "of 8 and of 2"),
+    (draws, "tests/x/CMakeLists.txt", DRAWN % "${S}/tests/cut --all", "draws nothing"),
+    (draws, "tests/x/CMakeLists.txt", DRAWN % "$<TARGET_FILE:c_test> {3}", "x.y whole: c_test"),
+    (draws, "tests/x/CMakeLists.txt", "set(a ${S}/tests/drawn)\n", "not said in one add_test"),
+    (draws, "tools/check", "  shares=([cut]=3 [log_scenarios]=2)\n", "log_scenarios whole"),
     (documents, "base/doc.h", "#pragma once\n// docs/none.md\n", "there is no docs/none.md"),
 ]
 
@@ -138,7 +154,7 @@ class Canaries(unittest.TestCase):
     def test_a_clean_tree_has_no_findings(self):
         with tempfile.TemporaryDirectory() as root:
             plant(root, CLEAN)
-            for module in (arrows, awaitables, tidy, documents):
+            for module in (arrows, awaitables, tidy, documents, draws):
                 self.assertEqual(module.check(root), [], module.__name__)
 
     def test_every_breach_is_found_and_nothing_else(self):
@@ -148,7 +164,7 @@ class Canaries(unittest.TestCase):
                 findings = module.check(root)
                 self.assertEqual(len(findings), 1, findings)
                 self.assertIn(says or path, findings[0])
-                for other in {arrows, awaitables, tidy, documents} - {module}:
+                for other in {arrows, awaitables, tidy, documents, draws} - {module}:
                     self.assertEqual(other.check(root), [], other.__name__)
 
     def test_a_longer_cycle_is_found_once(self):
