@@ -25,6 +25,7 @@ void watch(CrashImage& image, const std::vector<persist::Memory*>& memories) {
 }  // namespace
 
 Explorer::Explorer(const ExplorerOptions& options) : options_(options), random_(options.seed) {
+  PMSTORE_CHECK(options_.share < options_.shares, "another share would explore nothing");
   contents_.reserve(1 << 16);
   tried_.reserve(1 << 16);
 }
@@ -67,10 +68,17 @@ bool Explorer::explore(const RecordedRun& run, const Trace& trace) {
 
 bool Explorer::explore_level(const Level& level) {
   do {
+    if (!in_share(level)) continue;
     if (!explore_point(level)) return false;
     if (level.depth == 0 && dies_here(level) && !process_dies(level)) return false;
   } while (level.states.step());
   return true;
+}
+
+// What follows a cut or a death belongs to the same share.
+bool Explorer::in_share(const Level& level) const {
+  if (level.depth > 0) return true;
+  return level.states.events_done() / kSharedEvents % options_.shares == options_.share;
 }
 
 // A run that takes long has deaths at some events only, other runs of its scenario at others.

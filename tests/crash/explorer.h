@@ -37,7 +37,12 @@ struct ExplorerOptions {
   uint64_t draw = 0;
   size_t most_failures = 10;
   size_t first_event = 0;  // power cuts before it are skipped
+  // Power cuts and deaths at one of so many shares of a run's events only. A share is every so
+  // many'th piece of kSharedEvents: states of neighbouring events are mostly the same.
+  uint64_t share = 0, shares = 1;
 };
+
+inline constexpr uint64_t kSharedEvents = 4;
 
 struct Finding {
   std::string id;
@@ -94,6 +99,7 @@ class Explorer {
   };
 
   bool explore_level(const Level& level);
+  bool in_share(const Level& level) const;
   bool explore_point(const Level& level);
   void spread_deaths(const RecordedRun& run, size_t events);
   bool dies_here(const Level& level) const;

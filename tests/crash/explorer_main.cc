@@ -104,7 +104,7 @@ int run(int argc, char** argv) {
   app.add_option("--runs", runs, "end after so many rounds: one run of each scenario");
   app.add_option("--per-event", options.per_point, "combinations of stores at each event, at most")
       ->capture_default_str();
-  tests::add_share(app, share, "scenarios that are chosen");
+  tests::add_share(app, share, "events of each run");
   app.add_option("--replay", id, "make one state once more and tell how it goes");
   app.add_flag("--list", list, "only list the scenarios");
   CLI11_PARSE(app, argc, argv);
@@ -128,8 +128,8 @@ int run(int argc, char** argv) {
   if (names.empty()) {
     for (const Scenario& scenario : scenarios()) chosen.push_back(&scenario);
   }
-  size_t index = 0;
-  std::erase_if(chosen, [&](const Scenario*) { return !share.has(index++); });
+  options.share = share.number;
+  options.shares = share.of;
   return explore(chosen, options, first_seed, runs, states);
 }
 

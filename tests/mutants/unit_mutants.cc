@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <set>
@@ -31,10 +32,12 @@ bool fails(const std::string& filter, bool verbose) {
   return RUN_ALL_TESTS() != 0;
 }
 
-// In a process of its own, like the mutants.
-bool finds_nothing(const tests::Share&) {
+// The tests of the mutants of this share, in a process of its own, like the mutants.
+bool finds_nothing(const tests::Share& share) {
   std::set<std::string> filters;
-  for (const Mutant& mutant : mutants()) filters.insert(filter_of(mutant));
+  for (size_t i = 0; i < mutants().size(); ++i) {
+    if (share.has(i)) filters.insert(filter_of(mutants()[i]));
+  }
   std::string all;
   for (const std::string& filter : filters) all += filter + ":";
   std::fflush(stdout);
