@@ -237,6 +237,21 @@ class Canaries(unittest.TestCase):
                          [(1, 1), (2, 2), (2, 5), (3, 6), (8, 4), (12, 1), (13, 1), (13, 1),
                           (13, 1)])
 
+    def test_stale_mutants_are_found(self):
+        program = os.path.join(HERE, "../crash/mutants/make_mutants.py")
+        mutants = "".join(f"mutant {name}\nfile a.cc\n< {text}\n> {text}  // MUTANT\n"
+                          for name, text in (("a", "int a;"), ("b", "int b;"), ("c", "int c;")))
+        for source, stale in (("int a;\nint b;\nint c;\n", []), ("int a;\nint c;\n", ["b"]),
+                              ("int a;\nint b;\nint a;\n", ["a", "c"])):
+            with tempfile.TemporaryDirectory() as root:
+                plant(root, {"a.cc": source, "list.txt": mutants})
+                done = subprocess.run([program, root, os.path.join(root, "list.txt"), "--stale"],
+                                      check=False, capture_output=True, text=True)
+                self.assertEqual(done.returncode, 1 if stale else 0, done)
+                self.assertEqual([line.split(":")[0].split() for line in
+                                  done.stdout.splitlines()], [["STALE", name] for name in stale])
+                self.assertEqual(sorted(os.listdir(root)), ["a.cc", "list.txt"])
+
     def test_style_finds_what_is_not_formatted(self):
         with tempfile.TemporaryDirectory() as root:
             plant(root, {".clang-format": "BasedOnStyle: Google\n", "a.cc": "int  a ;\n",

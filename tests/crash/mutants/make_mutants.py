@@ -2,6 +2,7 @@
 """Copies product sources with mutants built in, and writes the table of them.
 
 usage: make_mutants.py ROOT LIST OUTPUT
+       make_mutants.py ROOT LIST --stale   only say which are stale; exit status 1 if one is
 
 LIST is mutants.txt or another such list, which says what is mutated. In addition every flush(),
 drain() and write() of persistent memory in a file with "barriers FILE" is a mutant: the call is
@@ -168,6 +169,10 @@ def main():
     mutator = Mutator(root)
     with open(listed, encoding="utf-8") as file:
         mutator.run(parse(file.read()))
+    if output == "--stale":
+        for name in sorted(mutator.stale):
+            print(f"STALE         {name}: change {os.path.relpath(listed, root)} with the source")
+        sys.exit(1 if mutator.stale else 0)
     for path, source in mutator.sources.items():
         include = '#include "tests/crash/mutants/mutation.h"\n'
         write(os.path.join(output, path), include + source)
