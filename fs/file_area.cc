@@ -33,6 +33,9 @@ uint64_t units_offset(const persist::Extent& extent) {
   return persist::round_up(extent.offset + kFileAreaHeaderBytes, kUnitBytes) - extent.offset;
 }
 
+// Of a section of about so many bytes.
+uint64_t extent_bytes(uint64_t bytes) { return persist::round_up(bytes, persist::kXpLineBytes); }
+
 // Of either copy, if it is whole and of this extent; whatever bytes have got a right checksum.
 std::optional<AreaSectionHeader> section_header(persist::Memory& memory,
                                                 const persist::Extent& extent) {
@@ -261,6 +264,10 @@ Status FileArea::announce_sections() {
   return {};
 }
 
+Result<bool> FileArea::zero_ahead(persist::Pool& pool, uint64_t bytes, uint64_t most_bytes) const {
+  return pool.zero_ahead(persist::ExtentKind::kFileData, extent_bytes(bytes), most_bytes);
+}
+
 Result<AreaSection> FileArea::add_section(persist::Pool& pool, uint64_t bytes) {
   PMSTORE_CHECK(bytes >= least_section(), "a section has a unit");
   PMSTORE_TRY_STATUS(announce_sections());
@@ -287,8 +294,8 @@ Result<AreaSection> FileArea::add_section(persist::Pool& pool, uint64_t bytes) {
     PMSTORE_CHECK(section_header(*memory_, extent), "open() would call this header damaged");
     return {};
   };
-  const uint64_t whole = persist::round_up(bytes, persist::kXpLineBytes);
-  PMSTORE_TRY(made.extent, pool.allocate_filled(persist::ExtentKind::kFileData, whole, fill));
+  PMSTORE_TRY(made.extent,
+              pool.allocate_filled(persist::ExtentKind::kFileData, extent_bytes(bytes), fill));
   separate(made.extent);
   next_unit_ = made.first_unit + made.units;
   PMSTORE_CHECK(made.begin() > sections_.back().end(), "numbers of sections never touch");

@@ -103,6 +103,8 @@ class FileArea {
   // the header, and units that are zero. The extent and its header appear together or not at all;
   // durable on return. Full: the pool has no room; Io.
   Result<AreaSection> add_section(persist::Pool& pool, uint64_t bytes);
+  // persist::Pool::zero_ahead() of add_section().
+  Result<bool> zero_ahead(persist::Pool& pool, uint64_t bytes, uint64_t most_bytes) const;
   // The section, not the first one, is the pool's again; durable on return. No unit of it is in
   // use, and no device has a right to it. Unsupported: extents of this pool do not come back; Io.
   Status remove_section(persist::Pool& pool, uint64_t first_unit);

@@ -40,7 +40,8 @@ std::vector<std::string> get_uris(fabric::MessageReader& reader, size_t count) {
 LogSessions::LogSessions(base::Executor& executor, LogStore& store, size_t max_sessions)
     : Service({.id = service::ServiceId::kLog, .name = "log", .max_sessions = max_sessions}),
       store_(store),
-      group_(executor, store, *this) {
+      group_(executor, store, *this),
+      creates_(executor, store, [this](auto&... what) { answer_create(what...); }) {
   store_.before_giving_back([this](uint64_t extent) {
     for (LogRegions* const regions : regions_) regions->withdraw(extent);
   });
@@ -144,7 +145,7 @@ void LogSessions::on_call(service::Session& session, fabric::RpcCall call, Body 
 Status LogSessions::serve(LogSession& session, fabric::RpcCall& call, Body body) {
   fabric::MessageReader reader(body);
   switch (static_cast<LogMethod>(call.method())) {
-    case LogMethod::kCreate: return serve_create(*session.endpoint, call, body);
+    case LogMethod::kCreate: return serve_create(session, call, body);
     case LogMethod::kOpen: return serve_open(*session.endpoint, call, body);
     case LogMethod::kList: return serve_list(*session.endpoint, call, body);
     case LogMethod::kAppend: return serve_append(session, call, body);
@@ -204,8 +205,7 @@ Status LogSessions::describe_log(const service::Endpoint& endpoint, const LogInf
   return {};
 }
 
-Status LogSessions::serve_create(const service::Endpoint& endpoint, fabric::RpcCall& call,
-                                 Body body) {
+Status LogSessions::serve_create(LogSession& session, fabric::RpcCall& call, Body body) {
   fabric::MessageReader reader(body);
   const auto request = reader.get<CreateRequest>();
   const std::string name(reader.get_bytes(request.name_bytes));
@@ -215,10 +215,23 @@ Status LogSessions::serve_create(const service::Endpoint& endpoint, fabric::RpcC
                             request.when_full == FullPolicy::kTrimOldest;
   if (!reader.complete() || !known_policy) return malformed_request();
   const LogOptions shape{request.bytes, request.when_full, request.identity};
-  PMSTORE_TRY(const LogInfo info, store_.create(name, shape, replica));
-  fabric::MessageWriter writer(call.reply_room());
-  PMSTORE_TRY_STATUS(describe_log(endpoint, info, false, writer));
-  return fill(call, writer);
+  creates_.ask(session, std::move(call), {name, shape, replica});
+  return {};
+}
+
+// The session may have ended meanwhile: then nobody hears of it.
+void LogSessions::answer_create(service::Session& session, fabric::RpcCall& call,
+                                const Result<LogInfo>& made) {
+  const auto answer = [&]() -> Status {
+    PMSTORE_TRY_STATUS(made);
+    fabric::MessageWriter writer(call.reply_room());
+    PMSTORE_TRY_STATUS(describe_log(*session.endpoint, *made, false, writer));
+    return fill(call, writer);
+  };
+  if (session.ended) return;
+  const Status answered = answer();
+  look_for_failure(store_, host());
+  if (!answered) call.reply_error(answered.error());
 }
 
 Status LogSessions::serve_open(const service::Endpoint& endpoint, fabric::RpcCall& call,

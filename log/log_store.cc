@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
-#include <set>
 
 #include "base/check.h"
 #include "base/size_text.h"
@@ -189,13 +188,7 @@ LogInfo LogStore::State::info(Log& log) {
 }
 
 Result<LogInfo> LogStore::find(std::string_view name) const {
-  const auto& places = state_->directory.places();
-  for (size_t place = 0; place < places.size(); ++place) {
-    const LogSlot& slot = places[place].slot;
-    if (places[place].live() && std::string_view(slot.name, slot.name_bytes) == name) {
-      return state_->info(state_->logs[place]);
-    }
-  }
+  if (Log* const log = state_->named(name)) return state_->info(*log);
   return make_error(ErrorCode::kNotFound,
                     fmt::format("there is no log '{}' in this pool: see pmstore log list", name));
 }
@@ -251,21 +244,6 @@ std::span<std::byte> LogStore::words() const {
 
 // ---- extents ----
 
-Result<LogDirectory::Region> LogStore::State::make_region(uint64_t bytes) {
-  const bool is_first = !directory.exists();
-  if (is_first) {
-    PMSTORE_TRY_STATUS(fail_unless(directory.make_area()));
-  }
-  if (const auto region = directory.free_region(bytes)) return *region;
-  auto taken = directory.take_room(bytes);
-  if (taken) return *taken;
-  // What is refused takes nothing.
-  if (is_first && taken.code() == ErrorCode::kFull) {
-    PMSTORE_TRY_STATUS(fail_unless(directory.drop_area()));
-  }
-  return latch(taken.error());
-}
-
 // The area stays, and so does everything in pools where extents do not come back. A log that damage
 // has brought back may name an extent that is gone.
 Status LogStore::State::give_back_unused(uint64_t extent) {
@@ -276,100 +254,6 @@ Status LogStore::State::give_back_unused(uint64_t extent) {
 }
 
 // ---- directory ----
-
-namespace {
-
-Status check_replicas(const ReplicaPlace& place) {
-  const auto& replicas = place.replicas;
-  const bool fit = std::all_of(replicas.begin(), replicas.end(), [](const std::string& uri) {
-    return !uri.empty() && uri.size() <= kMaxReplicaUriBytes && uri.find('\0') == uri.npos;
-  });
-  const bool self = place.self < replicas.size() || (replicas.empty() && place.self == 0);
-  const bool once =
-      std::set<std::string>(replicas.begin(), replicas.end()).size() == replicas.size();
-  if (fit && self && once && replicas.size() <= kMaxReplicas && place.membership > 0) return {};
-  return make_error(
-      ErrorCode::kInvalidArgument,
-      fmt::format("a log has at most {} replicas, with different URIs of 1 to {} bytes",
-                  kMaxReplicas, kMaxReplicaUriBytes));
-}
-
-void set_replicas(LogSlot& slot, const ReplicaPlace& place) {
-  slot.membership = place.membership;
-  slot.replicas = static_cast<uint8_t>(place.replicas.size());
-  slot.self = static_cast<uint8_t>(place.self);
-  std::memset(slot.replica_uri, 0, sizeof slot.replica_uri);
-  for (size_t i = 0; i < place.replicas.size(); ++i) {
-    std::memcpy(slot.replica_uri[i], place.replicas[i].data(), place.replicas[i].size());
-  }
-}
-
-}  // namespace
-
-Result<LogInfo> LogStore::create(std::string_view name, const LogOptions& options,
-                                 const ReplicaPlace& replica) {
-  State& s = *state_;
-  PMSTORE_TRY_STATUS(check_log_name(name));
-  PMSTORE_TRY_STATUS(check_replicas(replica));
-  if (s.failed) return *s.failed;
-  if (find(name)) {
-    return make_error(ErrorCode::kAlreadyExists, fmt::format("there is a log '{}' already", name));
-  }
-  constexpr uint64_t kLeastBytes = kMinRingBytes - kRingHeaderBytes;
-  const uint64_t pool_bytes = s.pool.info().bytes;
-  if (options.bytes < kLeastBytes || options.bytes > pool_bytes) {
-    return make_error(
-        ErrorCode::kInvalidArgument,
-        fmt::format("a log of {} is too {}: use {} to {}, what the pool has",
-                    base::size_text(options.bytes), options.bytes < kLeastBytes ? "small" : "large",
-                    base::size_text(kLeastBytes), base::size_text(pool_bytes)));
-  }
-  if (options.when_full != FullPolicy::kBackPressure &&
-      options.when_full != FullPolicy::kTrimOldest) {
-    return make_error(ErrorCode::kInvalidArgument, "a log's policy is one of FullPolicy");
-  }
-  const uint64_t region_bytes =
-      kRingHeaderBytes + persist::round_up(options.bytes, persist::kXpLineBytes);
-  if (!is_boundary(replica.begin_lsn, region_bytes - kRingHeaderBytes) ||
-      !internal::is_possible_index(replica.begin_lsn, replica.begin_index)) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      fmt::format("a log of {} bytes cannot begin at lsn {} with index {}",
-                                  options.bytes, replica.begin_lsn, replica.begin_index));
-  }
-  PMSTORE_TRY(const size_t place, s.directory.free_place());
-  LogSlot slot{};
-  slot.id = s.directory.next_id();
-  if (slot.id == 0) {
-    return make_error(
-        ErrorCode::kFull,
-        "the highest id that there is was given to a log of this pool, so no further log can be "
-        "made: its log directory is damaged; run `pmstore pool check`");
-  }
-  PMSTORE_TRY(const LogDirectory::Region region, s.make_region(region_bytes));
-  slot.extent = region.extent;
-  slot.region_offset = region.offset;
-  slot.region_bytes = region_bytes;
-  set_replicas(slot, replica);
-  slot.sealed_lsn = replica.begin_lsn;
-  slot.state = LogState::kLive;
-  slot.when_full = options.when_full;
-  slot.identity = options.identity;
-  slot.name_bytes = static_cast<uint8_t>(name.size());
-  std::memcpy(slot.name, name.data(), name.size());
-  auto ring = LogRing::format(s.memory, s.directory.region_offset(slot), region_bytes,
-                              s.directory.salt(slot.id), replica.begin_lsn, replica.begin_index);
-  if (!ring) return s.latch(ring.error());
-  const persist::Persisted formatted = ring->durable();
-  PMSTORE_TRY_STATUS(s.fail_unless(s.directory.write(formatted, place, slot)));
-  Log& log = s.log_at(place);
-  PMSTORE_CHECK(!log.ring && !log.exclusive, "the region is still another log's");
-  ring->set_padding(s.padding_of(log));
-  log.ring.emplace(std::move(*ring));
-  log.exclusive = false;
-  s.by_id[slot.id] = &log;
-  s.show(formatted, log);
-  return s.info(log);
-}
 
 Status LogStore::erase(uint64_t id) {
   State& s = *state_;
@@ -393,14 +277,14 @@ Status LogStore::erase(uint64_t id) {
 Status LogStore::set_membership(uint64_t id, uint64_t expected, const ReplicaPlace& replica) {
   State& s = *state_;
   PMSTORE_TRY(Log* const log, s.usable(id));
-  PMSTORE_TRY_STATUS(check_replicas(replica));
+  PMSTORE_TRY_STATUS(internal::check_replicas(replica));
   LogSlot slot = s.slot(*log);
   if (slot.membership != expected) return internal::other_membership(slot.membership, expected);
   if (replica.membership <= expected || slot.replicas == 0 || replica.replicas.empty()) {
     return make_error(ErrorCode::kInvalidArgument,
                       "a decision about a replicated log's members raises its membership");
   }
-  set_replicas(slot, replica);
+  internal::set_replicas(slot, replica);
   return s.fail_unless(s.directory.write(s.directory.durable(), log->place, slot));
 }
 

@@ -59,6 +59,15 @@ class LogStore {
   // that is 0.
   Result<LogInfo> create(std::string_view name, const LogOptions& options,
                          const ReplicaPlace& replica = {});
+  // A part of what create() with these arguments has to do, ahead of it: zeroes at most
+  // `most_bytes`, whole XPLines, of the space that the log would get, durably. So a server makes a
+  // large log in many turns. True: more of that space is left. False: create() zeroes nothing, or
+  // is refused. There is no log before create(); the log area may be made, where there is none.
+  // Errors of create().
+  Result<bool> prepare(std::string_view name, const LogOptions& options,
+                       const ReplicaPlace& replica, uint64_t most_bytes);
+  // What prepare() has made, and no create() has used, goes: the log area. Io.
+  Status end_preparing();
   // NotFound.
   Result<LogInfo> find(std::string_view name) const;
   Result<LogInfo> info(uint64_t id) const;

@@ -324,6 +324,7 @@ Status LogStore::release(uint64_t id) {
 Status LogStore::close() {
   State& s = *state_;
   PMSTORE_TRY_STATUS(s.commit());
+  PMSTORE_TRY_STATUS(end_preparing());
   for (Log& log : s.logs) {
     if (!log.ring) continue;
     if (log.exclusive) {

@@ -9,6 +9,7 @@
 #include "base/atomic_copy.h"
 #include "base/check.h"
 #include "base/checksum.h"
+#include "log/ring_room.h"
 #include "persist/found_pages.h"
 
 namespace pmstore::log {
@@ -19,18 +20,6 @@ static_assert(persist::TwoCopies<RingHeader>::kCopies * kRingHeaderCopyStride <=
 uint32_t header_crc(const RingHeader& header, uint32_t salt) {
   constexpr size_t kCovered = offsetof(RingHeader, version);
   return base::crc32c(std::as_bytes(std::span(&header, 1)).subspan(kCovered), salt);
-}
-
-Status check_place(const persist::Memory& memory, uint64_t offset, uint64_t bytes) {
-  if (offset % persist::kXpLineBytes == 0 && bytes % persist::kXpLineBytes == 0 &&
-      bytes >= kMinRingBytes && memory.contains(offset, bytes)) {
-    return {};
-  }
-  return make_error(
-      ErrorCode::kInvalidArgument,
-      fmt::format("no ring can be at offset {} with {} bytes in {} bytes of memory: both "
-                  "must be multiples of {}, the size at least {}",
-                  offset, bytes, memory.bytes(), persist::kXpLineBytes, kMinRingBytes));
 }
 
 // Could this header have been written for a ring of `data_bytes`? The checksum only says that it
@@ -48,6 +37,18 @@ bool all_zero(const std::byte* from, size_t bytes) {
 }
 
 }  // namespace
+
+Status Ring::check_place(const persist::Memory& memory, uint64_t offset, uint64_t bytes) {
+  if (offset % persist::kXpLineBytes == 0 && bytes % persist::kXpLineBytes == 0 &&
+      bytes >= kMinRingBytes && memory.contains(offset, bytes)) {
+    return {};
+  }
+  return make_error(
+      ErrorCode::kInvalidArgument,
+      fmt::format("no ring can be at offset {} with {} bytes in {} bytes of memory: both "
+                  "must be multiples of {}, the size at least {}",
+                  offset, bytes, memory.bytes(), persist::kXpLineBytes, kMinRingBytes));
+}
 
 Ring::Ring(persist::Memory& memory, uint64_t offset, uint64_t bytes, uint32_t salt)
     : memory_(&memory), offset_(offset) {
@@ -124,11 +125,9 @@ Result<persist::Persisted> Ring::erase_header(uint64_t from, uint64_t to) {
   return memory_->drain();
 }
 
-// Zeroes what is not zero yet (a new extent is): first the header, durably, so that no crash leaves
-// a header over entries that are half gone; then the data. Of the header the newest copy goes last:
-// the one before it, alone, would bring back marks that have moved since. What is zero is flushed
-// all the same: a process that died here may have left zeros in the CPU's caches only.
-Result<persist::Persisted> Ring::erase() {
+// Of the header the newest copy goes last: the one before it, alone, would bring back marks that
+// have moved since.
+Result<persist::Persisted> Ring::erase_headers() {
   const uint64_t newest = newest_copy() * kRingHeaderCopyStride;
   if (newest > 0) {
     PMSTORE_TRY_STATUS(erase_header(0, newest));
@@ -137,15 +136,18 @@ Result<persist::Persisted> Ring::erase() {
   if (behind < kRingHeaderBytes) {
     PMSTORE_TRY_STATUS(erase_header(behind, kRingHeaderBytes));
   }
-  PMSTORE_TRY(const persist::Persisted header, erase_header(newest, behind));
-  return erase_data(header);
+  return erase_header(newest, behind);
 }
 
-Result<persist::Persisted> Ring::erase_data(persist::Persisted /*header*/) {
+// What is zero is flushed all the same: a process that died here may have left zeros in the CPU's
+// caches only.
+Result<persist::Persisted> Ring::erase_data(persist::Persisted /*header*/, uint64_t from,
+                                            uint64_t to) {
   constexpr size_t kStep = 4096;
-  for (uint64_t done = 0; done < position_.data_bytes; done += kStep) {
+  PMSTORE_CHECK(from <= to && to <= position_.data_bytes, "memory of others would be erased");
+  for (uint64_t done = from; done < to; done += kStep) {
     std::byte* const data = memory_->at(data_offset() + done);
-    const size_t step = std::min<uint64_t>(kStep, position_.data_bytes - done);
+    const size_t step = std::min<uint64_t>(kStep, to - done);
     if (!all_zero(data, step)) memory_->zero(data, step);
     memory_->flush(data, step);
   }
@@ -154,11 +156,17 @@ Result<persist::Persisted> Ring::erase_data(persist::Persisted /*header*/) {
 
 Result<Ring> Ring::format(persist::Memory& memory, uint64_t offset, uint64_t bytes, uint32_t salt,
                           uint64_t begin_lsn, uint64_t expired_below_sequence) {
-  PMSTORE_TRY_STATUS(check_place(memory, offset, bytes));
-  Ring ring(memory, offset, bytes, salt);
-  PMSTORE_CHECK(is_boundary(begin_lsn, bytes - kRingHeaderBytes),
+  PMSTORE_TRY(RingRoom room, RingRoom::at(memory, offset, bytes, salt));
+  PMSTORE_TRY_STATUS(room.erase_some(UINT64_MAX));
+  return format(std::move(room), begin_lsn, expired_below_sequence);
+}
+
+Result<Ring> Ring::format(RingRoom room, uint64_t begin_lsn, uint64_t expired_below_sequence) {
+  PMSTORE_CHECK(room.is_erased(), "what lies there would be taken for entries");
+  Ring ring = std::move(room.ring_);
+  PMSTORE_CHECK(is_boundary(begin_lsn, ring.position_.data_bytes),
                 "open() would refuse this header");
-  PMSTORE_TRY(ring.header_durable_, ring.erase());  // there is no header now
+  ring.header_durable_ = room.erased_;  // there is no header now
   RingHeader header{};
   header.incarnation = 1;
   header.start_lsn = begin_lsn;
@@ -345,7 +353,7 @@ Status Ring::erase_leftovers() {
   if (header_.start_lsn != position_.tail_lsn) {
     PMSTORE_TRY_STATUS(truncate(header, position_.tail_lsn, header_.expired_below_sequence));
   }
-  PMSTORE_TRY_STATUS(erase_data(*header_durable_));
+  PMSTORE_TRY_STATUS(erase_data(*header_durable_, 0, position_.data_bytes));
   return {};
 }
 

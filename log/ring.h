@@ -33,6 +33,8 @@ namespace internal {
 class LogRing;
 }
 
+class RingRoom;
+
 class Ring {
  public:
   // Makes an empty ring of incarnation 1, owned by nobody, in [offset, offset + bytes) of `memory`;
@@ -42,6 +44,9 @@ class Ring {
   // (InvalidArgument). The first entry will be at `begin_lsn`, which is_boundary(). Io: drain().
   static Result<Ring> format(persist::Memory& memory, uint64_t offset, uint64_t bytes,
                              uint32_t salt, uint64_t begin_lsn = 0,
+                             uint64_t expired_below_sequence = 0);
+  // The same in a room that is erased (CHECK).
+  static Result<Ring> format(RingRoom room, uint64_t begin_lsn = 0,
                              uint64_t expired_below_sequence = 0);
   // Reads the header. BadPool when neither copy is valid (says where and why); VersionMismatch;
   // InvalidArgument as above. walk() must follow before anything else.
@@ -132,6 +137,7 @@ class Ring {
 
  private:
   friend class internal::LogRing;  // walks on behind damage
+  friend class RingRoom;           // erases
   // What may come next.
   enum class Phase : uint8_t {
     kOpened,     // walk
@@ -141,6 +147,7 @@ class Ring {
     kDamaged,    // nothing
   };
   Ring(persist::Memory& memory, uint64_t offset, uint64_t bytes, uint32_t salt);
+  static Status check_place(const persist::Memory& memory, uint64_t offset, uint64_t bytes);
   void check_writable() const {
     PMSTORE_CHECK(phase_ == Phase::kFormatted || phase_ == Phase::kWritable,
                   "only a new incarnation may append: stale entries lie beyond the tail");
@@ -163,9 +170,10 @@ class Ring {
     return {*memory_, offset_, kRingHeaderCopyStride};
   }
   size_t newest_copy() const;
-  Result<persist::Persisted> erase();
-  // `header` proves that no header which allows entries can come back.
-  Result<persist::Persisted> erase_data(persist::Persisted header);
+  // Both copies of the header, and what is between; no crash brings back one that is out of date.
+  Result<persist::Persisted> erase_headers();
+  // Of the data area. `header` proves that no header which allows entries can come back.
+  Result<persist::Persisted> erase_data(persist::Persisted header, uint64_t from, uint64_t to);
   Result<persist::Persisted> erase_header(uint64_t from, uint64_t to);
   Result<persist::Persisted> make_found_header_durable();
   // `header` proves that the header of the incarnation that appends is durable.

@@ -131,6 +131,16 @@ class Pool {
   Result<Extent> allocate_unzeroed(ExtentKind kind, uint64_t bytes, const ExtentFill& fill) {
     return make_extent(kind, bytes, fill, ExtentRest::kAsItIs);
   }
+  // A part of what allocate_filled() has to do, ahead of it: zeroes at most `most_bytes`, whole
+  // XPLines, of the free space that an extent of that kind and size would get now, durably. So an
+  // executor that serves others makes a large extent in many turns. True: more of that space is
+  // left to zero. False: an extent that is made now zeroes nothing, or is refused. The space stays
+  // free: another extent that is made meanwhile may get it, and then more is left. Io: drain(), or
+  // the file system.
+  virtual Result<bool> zero_ahead(ExtentKind /*kind*/, uint64_t /*bytes*/,
+                                  uint64_t /*most_bytes*/) {
+    return false;
+  }
   // Its space is free from here on, durably, whatever is in it; it is one of info().extents (CHECK:
   // also not a later one in its place). Nothing may refer to the extent any more, and no device may
   // have a right to it. Io: it may or may not be free after a restart; until then it is not.

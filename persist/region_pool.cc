@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "persist/internal/catalog.h"
+#include "persist/internal/zeroed_ranges.h"
 #include "persist/padding.h"
 #include "persist/pool.h"
 
@@ -58,7 +59,9 @@ class RegionPool final : public Pool {
     const auto offset = find_gap(size);
     if (!offset) return internal::no_room(kName, size, largest_free_extent());
     const Extent extent{kind, *offset, size, place->index, place->generation};
-    if (rest == ExtentRest::kZeroed) make_zero(extent);
+    const internal::ByteRange range{extent.offset, extent.offset + extent.bytes};
+    if (rest == ExtentRest::kZeroed) make_zero(range);
+    zeroed_.remove(range);
     zero_from_ = std::max(zero_from_, extent.offset + extent.bytes);
     if (fill) {
       PMSTORE_TRY_STATUS(fill(extent));
@@ -72,6 +75,24 @@ class RegionPool final : public Pool {
     catalog_.add(extent);
     refresh_info();
     return extent;
+  }
+
+  Result<bool> zero_ahead(ExtentKind kind, uint64_t bytes, uint64_t most_bytes) override {
+    const auto size = internal::check_extent_request(catalog_, kind, bytes, kName);
+    if (!size || !internal::check_reserves(*this, kind, *size)) return false;
+    const auto offset = find_gap(*size);
+    if (!offset) return false;
+    PMSTORE_CHECK(most_bytes > 0 && most_bytes % kXpLineBytes == 0, "a step zeroes whole lines");
+    // What lies behind is zero.
+    const internal::ByteRange used{*offset, std::min(*offset + *size, zero_from_)};
+    const auto unknown = zeroed_.first_unknown(used);
+    if (!unknown) return false;
+    const internal::ByteRange next{unknown->begin,
+                                   std::min(unknown->end, unknown->begin + most_bytes)};
+    make_zero(next);
+    PMSTORE_TRY_STATUS(memory_.drain());
+    zeroed_.add(next);
+    return zeroed_.first_unknown(used).has_value();
   }
 
   Status free_extent(const Extent& extent) override {
@@ -118,16 +139,18 @@ class RegionPool final : public Pool {
   // The region was zero when the pool was made. Behind every extent that there was since then it
   // still is; before, and after a restart, an extent or an attempt to make one may have been there.
   // Flushed, not durable.
-  void make_zero(const Extent& extent) {
-    const uint64_t end = std::min(extent.offset + extent.bytes, zero_from_);
-    if (extent.offset >= end) return;
-    for (uint64_t at = extent.offset; at < end; at += kXpLineBytes) {
-      std::byte* const line = memory_.at(at);
-      const auto is_zero = [](std::byte each) { return each == std::byte{0}; };
-      if (!std::all_of(line, line + kXpLineBytes, is_zero)) memory_.zero(line, kXpLineBytes);
+  void make_zero(internal::ByteRange range) {
+    range.end = std::min(range.end, zero_from_);
+    while (const auto unknown = zeroed_.first_unknown(range)) {
+      for (uint64_t at = unknown->begin; at < unknown->end; at += kXpLineBytes) {
+        std::byte* const line = memory_.at(at);
+        const auto is_zero = [](std::byte each) { return each == std::byte{0}; };
+        if (!std::all_of(line, line + kXpLineBytes, is_zero)) memory_.zero(line, kXpLineBytes);
+      }
+      // A line that reads as zero may be zero in the CPU's caches only.
+      memory_.flush(memory_.at(unknown->begin), unknown->end - unknown->begin);
+      range.begin = unknown->end;
     }
-    // A line that reads as zero may be zero in the CPU's caches only.
-    memory_.flush(memory_.at(extent.offset), end - extent.offset);
   }
   template <typename Visit>
   void for_each_gap(Visit visit) const {
@@ -161,6 +184,7 @@ class RegionPool final : public Pool {
   Memory memory_;
   internal::Catalog catalog_;
   PoolInfo info_{};
+  internal::ZeroedRanges zeroed_;
   uint64_t zero_from_ = UINT64_MAX;  // what is free behind it is zero, durably
 };
 

@@ -1,8 +1,9 @@
 // AreaKeeper: makes the file area of a pool larger when it is full, and gives back what is empty.
 //
-// A section is made in this order: its extent appears with its header, durably; every device can
-// reach it; its units are handed out. It goes in the reverse order: no unit is handed out; no
-// device can reach it; the extent is free. A section goes when it was empty for a while, which also
+// A section is made in this order: its space is zeroed, a part in each turn of the executor; its
+// extent appears with its header, durably; every device can reach it; its units are handed out. It
+// goes in the reverse order: no unit is handed out; no device can reach it; the extent is free. A
+// section goes when it was empty for a while, which also
 // means that no client uses a map of it (fs/quarantine_gate.h). Some of the pool is left to records
 // and rings. Before begin() it does nothing: what looks empty may not be claimed yet. Invariants:
 // one section is made at a time; a section that devices can reach exists; the first section stays.
@@ -62,6 +63,9 @@ class AreaKeeper {
   // At a stop: sections that are empty go now. What cannot be freed is found by the next start.
   void give_back_now();
 
+  // Parts that were zeroed ahead of sections, each in a turn of its own.
+  uint64_t zeroed_parts() const { return zeroed_parts_; }
+
   // How large a section of this pool can be now; 0: there is no room for one.
   static uint64_t step_bytes(persist::Pool& pool, const AreaKeeperOptions& options);
   // At most so many later sections; the pool has 64 extents for everything.
@@ -79,7 +83,9 @@ class AreaKeeper {
   std::string who_has_room() const;
   void start_growing();
   base::Task<void> grow();
-  base::Task<Status> add_section(uint64_t bytes);
+  base::Task<Status> zero_ahead();
+  Error is_full() const;
+  base::Task<Status> add_section();
   std::vector<uint64_t> empty_sections() const;
   // Sections that are empty go, after a while. Does nothing while that is under way.
   void look_for_empty();
@@ -99,7 +105,8 @@ class AreaKeeper {
   bool is_growing_ = false;
   uint64_t coming_bytes_ = 0;  // of a section whose units are not handed out yet
   uint64_t growths_ = 0;       // that have ended
-  Status last_;                // what became of the last one
+  uint64_t zeroed_parts_ = 0;
+  Status last_;  // what became of the last one
   bool gives_back_ = false;
   uint64_t asked_ns_ = 0;                     // when a call has last waited for a section
   std::map<uint64_t, uint64_t> empty_since_;  // of later sections: when they last became empty

@@ -83,12 +83,21 @@ LogDirectory LogDirectory::none(persist::Pool& pool, uint64_t identity) {
   return directory;
 }
 
+uint64_t LogDirectory::new_area_bytes() const {
+  const uint64_t least = header_.regions_offset + kMinRingBytes;
+  return persist::round_up(std::max(least, pool_->least_extent()), persist::kXpLineBytes);
+}
+
+Result<bool> LogDirectory::zero_area_ahead(uint64_t most_bytes) {
+  PMSTORE_CHECK(!exists(), "a pool has one log area");
+  if (new_area_bytes() > free_for_logs()) return false;
+  return pool_->zero_ahead(persist::ExtentKind::kLog, new_area_bytes(), most_bytes);
+}
+
 // The room behind the slots is for logs, like that of any other extent.
 Status LogDirectory::make_area() {
   PMSTORE_CHECK(!exists() && durable_ && places_.empty(), "a pool has one log area");
-  const uint64_t least = header_.regions_offset + kMinRingBytes;
-  const uint64_t bytes =
-      persist::round_up(std::max(least, pool_->least_extent()), persist::kXpLineBytes);
+  const uint64_t bytes = new_area_bytes();
   if (bytes > free_for_logs()) return no_room(kMinRingBytes);
   const LogAreaHeader before = header_;
   std::optional<persist::Persisted> written;

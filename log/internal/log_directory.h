@@ -72,6 +72,8 @@ class LogDirectory {
   struct Region {
     uint64_t extent = 0;  // LogSlot::extent
     uint64_t offset = 0;
+    bool zeroed = false;  // durably: it lies in a room that is new
+    bool operator==(const Region&) const = default;
   };
   // The smallest gap that holds `bytes`, in any extent.
   std::optional<Region> free_region(uint64_t bytes) const;
@@ -94,6 +96,9 @@ class LogDirectory {
   Status drop_area();
   // Takes a room that holds a region of `bytes`, durably. Full: the pool has not so much; Io.
   Result<Region> take_room(uint64_t bytes);
+  // persist::Pool::zero_ahead() of make_area(), and of take_room().
+  Result<bool> zero_area_ahead(uint64_t most_bytes);
+  Result<bool> zero_room_ahead(uint64_t bytes, uint64_t most_bytes);
   // A room that is not used (CHECK) is the pool's again, durably. Io. Requires begin_epoch()
   // (CHECK), so that no slot that names it comes back.
   Status give_back(uint64_t room);
@@ -116,6 +121,9 @@ class LogDirectory {
     uint64_t bytes;
   };
   std::vector<Gap> gaps() const;
+  uint64_t new_area_bytes() const;
+  // Of the room that take_room() would take; nullopt: that is Full.
+  std::optional<uint64_t> new_room_bytes(uint64_t bytes) const;
   uint64_t extent_bytes() const;
   uint64_t free_in_pool() const;
   uint64_t free_for_logs() const;

@@ -85,23 +85,34 @@ uint64_t LogDirectory::free_for_logs() const {
   return std::min(free_in_pool(), persist::round_down(left, persist::kXpLineBytes));
 }
 
-Result<LogDirectory::Region> LogDirectory::take_room(uint64_t bytes) {
-  PMSTORE_CHECK(exists() && durable_, "slots name rooms");
+std::optional<uint64_t> LogDirectory::new_room_bytes(uint64_t bytes) const {
   const uint64_t needed = kRoomReservedBytes + bytes;
-  const uint64_t kept = std::min(kept_ ? kept_() : 0, pool_->largest_free_extent());
   const uint64_t most = free_for_logs();
-  if (needed > most) return no_room(bytes);
+  if (needed > most) return std::nullopt;
   const uint64_t step = std::min(extent_bytes() / 2, pool_->info().bytes / kPoolPerRoom);
   const uint64_t wanted = std::max({needed, step, pool_->least_extent()});
-  const uint64_t taken = persist::round_up(std::min(wanted, most), persist::kXpLineBytes);
+  return std::min(persist::round_up(std::min(wanted, most), persist::kXpLineBytes), most);
+}
+
+Result<LogDirectory::Region> LogDirectory::take_room(uint64_t bytes) {
+  PMSTORE_CHECK(exists() && durable_, "slots name rooms");
+  const uint64_t kept = std::min(kept_ ? kept_() : 0, pool_->largest_free_extent());
+  const auto taken = new_room_bytes(bytes);
+  if (!taken) return no_room(bytes);
   PMSTORE_TRY(const persist::Extent room,
-              pool_->allocate_extent(persist::ExtentKind::kLog, std::min(taken, most)));
-  PMSTORE_CHECK(room.bytes >= needed, "the region lies in the room");
+              pool_->allocate_extent(persist::ExtentKind::kLog, *taken));
+  PMSTORE_CHECK(room.bytes >= kRoomReservedBytes + bytes, "the region lies in the room");
   PMSTORE_CHECK(extent_bytes() <= most_bytes_, "no extent is taken above the limit");
   // `kept` counts what a pool's objects take beside their extents.
   PMSTORE_CHECK(pool_->largest_free_extent() + pool_->least_extent() / 8 >= kept,
                 "what is kept free for others stays free");
-  return Region{room_name(room.entry, room.generation), kRoomReservedBytes};
+  return Region{room_name(room.entry, room.generation), kRoomReservedBytes, true};
+}
+
+Result<bool> LogDirectory::zero_room_ahead(uint64_t bytes, uint64_t most_bytes) {
+  const auto taken = new_room_bytes(bytes);
+  if (!taken) return false;
+  return pool_->zero_ahead(persist::ExtentKind::kLog, *taken, most_bytes);
 }
 
 Status LogDirectory::give_back(uint64_t room) {
@@ -160,7 +171,7 @@ std::optional<LogDirectory::Region> LogDirectory::free_region(uint64_t bytes) co
     if (gap.bytes >= bytes && (best == nullptr || gap.bytes < best->bytes)) best = &gap;
   }
   if (best == nullptr) return std::nullopt;
-  return Region{best->extent, best->offset};
+  return Region{best->extent, best->offset, false};
 }
 
 Error LogDirectory::no_room(uint64_t bytes) const {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include "base/atomic_copy.h"
 #include "base/check.h"
@@ -22,10 +23,9 @@ uint64_t most_entries(uint64_t bytes) { return bytes / sizeof(EntryHeader); }
 
 }  // namespace
 
-Result<LogRing> LogRing::format(persist::Memory& memory, uint64_t offset, uint64_t bytes,
-                                uint32_t salt, uint64_t begin_lsn, uint64_t begin_index) {
-  PMSTORE_TRY(auto ring, Ring::format(memory, offset, bytes, salt, begin_lsn,
-                                      begin_index == 1 ? 0 : begin_index));
+Result<LogRing> LogRing::format(RingRoom room, uint64_t begin_lsn, uint64_t begin_index) {
+  PMSTORE_TRY(auto ring,
+              Ring::format(std::move(room), begin_lsn, begin_index == 1 ? 0 : begin_index));
   PMSTORE_TRY(const persist::Persisted durable, ring.repeat_header());
   LogRing log(std::move(ring));
   log.note_durable(durable);

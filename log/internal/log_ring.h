@@ -24,6 +24,7 @@
 #include "log/log_layout.h"
 #include "log/log_types.h"
 #include "log/ring.h"
+#include "log/ring_room.h"
 #include "persist/memory.h"
 
 namespace pmstore::log::internal {
@@ -46,11 +47,10 @@ class LogRing {
  public:
   static constexpr size_t kMaxDamagedRanges = 1024;
 
-  // Durable on return; errors of Ring::format().
+  // Durable on return; errors and `room` as Ring::format().
   // The first entry will be at `begin_lsn`, a boundary, and have `begin_index`, which
   // is_possible_index().
-  static Result<LogRing> format(persist::Memory& memory, uint64_t offset, uint64_t bytes,
-                                uint32_t salt, uint64_t begin_lsn = 0, uint64_t begin_index = 1);
+  static Result<LogRing> format(RingRoom room, uint64_t begin_lsn, uint64_t begin_index);
   // BadPool when neither copy of the header is valid. survey() must follow.
   static Result<LogRing> open(persist::Memory& memory, uint64_t offset, uint64_t bytes,
                               uint32_t salt);

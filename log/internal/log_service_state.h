@@ -20,6 +20,7 @@
 #include "fabric/message.h"
 #include "fabric/rpc.h"
 #include "log/internal/append_book.h"
+#include "log/internal/log_creates.h"
 #include "log/log_protocol.h"
 #include "log/log_service.h"
 #include "persist/remote_writer.h"
@@ -137,7 +138,8 @@ class LogSessions final : public service::Service {
  private:
   using Body = std::span<const std::byte>;
   Status serve(LogSession& session, fabric::RpcCall& call, Body body);
-  Status serve_create(const service::Endpoint& endpoint, fabric::RpcCall& call, Body body);
+  Status serve_create(LogSession& session, fabric::RpcCall& call, Body body);
+  void answer_create(service::Session& session, fabric::RpcCall& call, const Result<LogInfo>& made);
   Status serve_open(const service::Endpoint& endpoint, fabric::RpcCall& call, Body body);
   Status serve_list(const service::Endpoint& endpoint, fabric::RpcCall& call, Body body);
   Status serve_append(LogSession& session, fabric::RpcCall& call, Body body);
@@ -155,6 +157,7 @@ class LogSessions final : public service::Service {
   std::unordered_map<AppendOrigin, LogSession*, HashOfOrigin> present_;
   AppendGroup group_;
   uint64_t appended_ = 0;
+  LogCreates creates_;  // last: destroyed first
 };
 
 struct ProducerSession final : service::Session {

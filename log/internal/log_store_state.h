@@ -45,6 +45,8 @@ struct StoredLog {
 };
 
 Error other_membership(uint64_t found, uint64_t expected);
+Status check_replicas(const ReplicaPlace& place);
+void set_replicas(LogSlot& slot, const ReplicaPlace& place);
 
 }  // namespace internal
 
@@ -67,6 +69,15 @@ struct LogStore::State {
   persist::Persisted committed;  // of the last commit(): what is published is durable
   std::function<void(uint64_t extent)> withdraw;
   std::optional<Error> failed;
+  // Of the space of the next log: it lies between others, and is erased as far as `room` says.
+  struct Prepared {
+    internal::LogDirectory::Region region;
+    uint64_t bytes;
+    uint32_t salt;
+    RingRoom room;
+  };
+  std::optional<Prepared> prepared;
+  bool area_is_new = false;  // it was made for a first log, which does not exist yet
 
   const LogSlot& slot(const Log& log) const { return directory.places()[log.place].slot; }
   // Replicas of one log agree on LSNs, and their pools need not agree on rules.
@@ -93,8 +104,18 @@ struct LogStore::State {
   Status fail_unless(Status durable);
   Result<persist::Persisted> fail_unless(Result<persist::Persisted> durable);
   Status open_log(Log& log);
+  // ---- log_store_create.cc ----
+  // nullptr: there is none.
+  Log* named(std::string_view name);
+  Status check_create(std::string_view name, const LogOptions& options, const ReplicaPlace& place);
+  Status make_area();
+  Status drop_new_area();
   // A free region, in an extent that is taken for it when there is none.
   Result<internal::LogDirectory::Region> make_region(uint64_t bytes);
+  Result<bool> erase_ahead(const internal::LogDirectory::Region& region, uint64_t bytes,
+                           uint64_t most_bytes);
+  // Of `slot`, whose id and size are given. Says where it is.
+  Result<RingRoom> make_room_of(LogSlot& slot);
   // Gives the extent back when it has no log.
   Status give_back_unused(uint64_t extent);
   void show(persist::Persisted ring, Log& log);

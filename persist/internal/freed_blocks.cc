@@ -1,9 +1,7 @@
 #include "persist/internal/freed_blocks.h"
 
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,11 +19,6 @@ bool has_holes(int fd) {
   struct stat status {};
   return fstat(fd, &status) == 0 && S_ISREG(status.st_mode) &&
          status.st_blocks * kBlockBytes < status.st_size;
-}
-
-bool is_in_memory(int fd) {
-  struct statfs system {};
-  return fstatfs(fd, &system) == 0 && system.f_type == TMPFS_MAGIC;
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
+#include <memory>
 #include <utility>
 
 #include "base/check.h"
@@ -71,6 +72,7 @@ Status PmemobjPool::start(const std::string& path, const std::string& file, bool
       bytes, MemoryOptions{.domain = domain, .non_temporal_bytes = options.non_temporal_bytes});
   heap_.emplace(*memory_, facts_);
   freed_ = FreedBlocks(file_.descriptor(), path);
+  holes_are_slow_ = !freed_.can_release() && is_in_memory(file_.descriptor());
   const uint64_t layout_offset = round_up(facts_.root_offset, kXpLineBytes);
   if (format) {
     PMSTORE_TRY_STATUS(Catalog::format(*memory_, layout_offset, options.padding));
@@ -126,8 +128,9 @@ Result<Extent> PmemobjPool::make_extent(ExtentKind kind, uint64_t bytes, const E
     PMSTORE_TRY_STATUS(freed_.make_holes_durable());
   }
   if (rest == ExtentRest::kZeroed) {
-    PMSTORE_TRY_STATUS(zero_extent(extent.offset, extent.bytes));
+    PMSTORE_TRY_STATUS(zero_extent(extent));
   }
+  zeroed_.remove(room->bytes());
   if (fill) {
     filling_ = true;
     const Status filled = fill(extent);
@@ -185,28 +188,88 @@ Result<bool> PmemobjPool::give_back(uint64_t offset, uint64_t bytes) {
   return freed_.release_now({offset, offset + bytes});
 }
 
-Status PmemobjPool::zero_extent(uint64_t offset, uint64_t bytes) {
-  const uint64_t end = offset + bytes;
-  while (offset < end) {
-    uint64_t begin_data = offset;
-    uint64_t end_data = end;
-    if (file_.facts().medium != Medium::kDeviceDax) {
-      // A hole reads as zeroes and is durable as it is; touching it would only use up blocks.
-      const off_t data = lseek(file_.descriptor(), static_cast<off_t>(offset), SEEK_DATA);
-      if (data < 0 && errno == ENXIO) return {};
-      if (data < 0) return system_error(info_.path, "look for holes");
-      begin_data = static_cast<uint64_t>(data);
-      // The end of other extents' data would be searched for a long time.
-      if (begin_data >= end) return {};
-      const off_t hole = lseek(file_.descriptor(), data, SEEK_HOLE);
-      if (hole < 0) return system_error(info_.path, "look for holes");
-      end_data = std::clamp(static_cast<uint64_t>(hole), begin_data, end);
+// ---- zeroes ----
+
+Result<bool> PmemobjPool::zero_ahead(ExtentKind kind, uint64_t bytes, uint64_t most_bytes) {
+  PMSTORE_CHECK(!filling_, "what is filled still counts as free");
+  PMSTORE_CHECK(most_bytes > 0 && most_bytes % kXpLineBytes == 0, "a step zeroes whole lines");
+  const auto size = check_extent_request(catalog_, kind, bytes, info_.path);
+  if (!size || !check_reserves(*this, kind, *size)) return false;  // make_extent() says why
+  const auto room = heap_->find(*size);
+  if (!room) return false;
+  const uint64_t begin = round_up(room->object(), kXpLineBytes);
+  const ByteRange extent{begin, begin + *size};
+  const auto unknown = zeroed_.first_unknown(extent);
+  if (!unknown) return false;
+  const uint64_t from = end_of_hole(*unknown);
+  const uint64_t end = std::min(unknown->end, from + most_bytes);
+  if (from < end) {
+    PMSTORE_TRY_STATUS(zero_range({from, end}));
+    PMSTORE_TRY_STATUS(memory_->drain());
+  }
+  zeroed_.add({unknown->begin, end});
+  return zeroed_.first_unknown(extent).has_value();
+}
+
+Status PmemobjPool::zero_extent(const Extent& extent) {
+  ByteRange left{extent.offset, extent.offset + extent.bytes};
+  while (const auto unknown = zeroed_.first_unknown(left)) {
+    PMSTORE_TRY_STATUS(zero_range(*unknown));
+    left.begin = unknown->end;
+  }
+  return {};
+}
+
+Status PmemobjPool::zero_range(ByteRange range) {
+  if (file_.facts().medium != Medium::kDeviceDax) {
+    return holes_are_slow_ ? zero_where_read(range) : zero_between_holes(range);
+  }
+  memory_->zero(memory_->at(range.begin), range.end - range.begin);
+  memory_->flush(memory_->at(range.begin), range.end - range.begin);
+  return {};
+}
+
+uint64_t PmemobjPool::end_of_hole(ByteRange range) const {
+  if (holes_are_slow_) return range.begin;
+  return std::min(range.end, next_data(range.begin).value_or(range.end));
+}
+
+// A hole reads as zeroes and is durable as it is; touching it would only use up blocks.
+Status PmemobjPool::zero_between_holes(ByteRange range) {
+  while (range.begin < range.end) {
+    const off_t data = lseek(file_.descriptor(), static_cast<off_t>(range.begin), SEEK_DATA);
+    if (data < 0 && errno == ENXIO) return {};
+    if (data < 0) return system_error(info_.path, "look for holes");
+    const auto begin = static_cast<uint64_t>(data);
+    // The end of other extents' data would be searched for a long time.
+    if (begin >= range.end) return {};
+    const off_t hole = lseek(file_.descriptor(), data, SEEK_HOLE);
+    if (hole < 0) return system_error(info_.path, "look for holes");
+    const uint64_t end = std::clamp(static_cast<uint64_t>(hole), begin, range.end);
+    memory_->zero(memory_->at(begin), end - begin);
+    memory_->flush(memory_->at(begin), end - begin);
+    range.begin = end;
+  }
+  return {};
+}
+
+// What is zero in a file of the system's memory is as durable as it can be.
+Status PmemobjPool::zero_where_read(ByteRange range) {
+  constexpr uint64_t kReadBytes = 64 << 10;
+  constexpr uint64_t kPageBytes = 4096;
+  const auto read = std::make_unique_for_overwrite<std::byte[]>(kReadBytes);
+  for (uint64_t at = range.begin; at < range.end;) {
+    const uint64_t end = std::min(range.end, round_down(at, kPageBytes) + kReadBytes);
+    PMSTORE_TRY_STATUS(read_bytes(file_.descriptor(), info_.path, at, {read.get(), end - at}));
+    for (const std::byte* from = read.get(); at < end;) {
+      const uint64_t bytes = std::min(end, round_down(at, kPageBytes) + kPageBytes) - at;
+      if (std::any_of(from, from + bytes, [](std::byte each) { return each != std::byte{0}; })) {
+        memory_->zero(memory_->at(at), bytes);
+        memory_->flush(memory_->at(at), bytes);
+      }
+      from += bytes;
+      at += bytes;
     }
-    if (begin_data < end_data) {
-      memory_->zero(memory_->at(begin_data), end_data - begin_data);
-      memory_->flush(memory_->at(begin_data), end_data - begin_data);
-    }
-    offset = end_data;
   }
   return {};
 }

@@ -21,6 +21,7 @@
 #include "persist/internal/pmemobj_heap.h"
 #include "persist/internal/pmemobj_library.h"
 #include "persist/internal/pool_file.h"
+#include "persist/internal/zeroed_ranges.h"
 #include "persist/padding.h"
 #include "persist/pool.h"
 #include "persist/resident_pages.h"
@@ -43,6 +44,7 @@ class PmemobjPool final : public Pool, public SparseBlocks, public ResidentPages
   const PoolInfo& info() const override { return info_; }
   std::span<std::byte> root() override;
   Status free_extent(const Extent& extent) override;
+  Result<bool> zero_ahead(ExtentKind kind, uint64_t bytes, uint64_t most_bytes) override;
   Result<bool> release_blocks(uint64_t most_bytes) override { return freed_.release(most_bytes); }
   Result<bool> give_back(uint64_t offset, uint64_t bytes) override;
   void forget(uint64_t offset, uint64_t bytes) const override {
@@ -70,8 +72,14 @@ class PmemobjPool final : public Pool, public SparseBlocks, public ResidentPages
   Status publish(Persisted content, const PmemobjHeap::Room& room, const Extent& extent,
                  const ExtentEntry& entry);
   Result<Persisted> store_tag(const Extent& extent, uint64_t tag);
-  // Makes what is not known to be zero in [offset, offset + bytes) zero, durably.
-  Status zero_extent(uint64_t offset, uint64_t bytes);
+  // Zeroes what is not known to be zero. Flushed, not durable.
+  Status zero_extent(const Extent& extent);
+  // The same of a range of which nothing is known, by the holes of the file.
+  Status zero_range(ByteRange range);
+  Status zero_between_holes(ByteRange range);
+  Status zero_where_read(ByteRange range);
+  // Up to where the range is one hole, as far as that is quickly known.
+  uint64_t end_of_hole(ByteRange range) const;
   void refresh_info();
   ExtentEntry* entry_of(const Extent& extent) {
     return reinterpret_cast<ExtentEntry*>(
@@ -87,6 +95,10 @@ class PmemobjPool final : public Pool, public SparseBlocks, public ResidentPages
   std::unique_ptr<Memory> memory_;
   std::optional<PmemobjHeap> heap_;
   FreedBlocks freed_;
+  ZeroedRanges zeroed_;  // no extent lies in them
+  // Its file system looks for holes page by page where blocks were reserved and never written:
+  // 14 ms for each GiB on Linux 6.18's tmpfs. Reading gives zeroes there, and takes no memory.
+  bool holes_are_slow_ = false;
   bool filling_ = false;  // make_extent() is under way: its room still counts as free
 };
 

@@ -2,10 +2,12 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/magic.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -42,6 +44,11 @@ std::string_view medium_name(Medium medium) {
     case Medium::kFile: return "file";
   }
   return "?";
+}
+
+bool is_in_memory(int fd) {
+  struct statfs system {};
+  return fstatfs(fd, &system) == 0 && system.f_type == TMPFS_MAGIC;
 }
 
 std::optional<uint64_t> next_data_in(int fd, Medium medium, uint64_t offset) {

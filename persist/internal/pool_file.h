@@ -28,6 +28,9 @@ struct MediumFacts {
 // What an open descriptor is. BadPool when it is neither a regular file nor a DAX device.
 Result<MediumFacts> probe_medium(int fd, std::string_view name);
 
+// A file of the system's memory: no disk is behind it.
+bool is_in_memory(int fd);
+
 // As Pool::next_data(), of the whole of what is open.
 std::optional<uint64_t> next_data_in(int fd, Medium medium, uint64_t offset);
 

@@ -8,6 +8,11 @@
 #include "pmstore/server/server_state.h"
 
 namespace pmstore::internal {
+namespace {
+
+constexpr uint64_t kZeroedAtATime = 512 << 10;  // some 0.2 ms of processor time
+
+}  // namespace
 
 RingKeeper::RingKeeper(ServerCore& core) : core_(core), uses_(core.store->rings().most()) {
   for (Use& use : uses_) use.ended_ns = core_.executor.now_ns();
@@ -58,6 +63,17 @@ std::optional<uint32_t> RingKeeper::departed_longest_ago() const {
   return oldest;
 }
 
+// One part in each turn.
+base::Task<Status> RingKeeper::zero_ahead(const Session& session) {
+  for (;;) {
+    const auto more = core_.store->zero_ahead_of_rings(kZeroedAtATime);
+    if (!more) co_return more.error();
+    if (!*more) co_return Status{};
+    PMSTORE_CO_TRY_STATUS(co_await next_turn(session));
+    if (core_.store->failed()) co_return core_.store->failure();
+  }
+}
+
 base::Task<Status> RingKeeper::find_ring(Session& session) {
   ClientRings& rings = core_.store->rings();
   if (const auto own = owned_by(session.client)) {
@@ -66,6 +82,7 @@ base::Task<Status> RingKeeper::find_ring(Session& session) {
                          "this client's last session is still being resolved; try again");
   }
   if (const auto free = unowned()) co_return take(session, *free);
+  PMSTORE_CO_TRY_STATUS(co_await zero_ahead(session));
   auto made = core_.store->make_ring();
   if (made) {
     // Rings of an extent that no client has used yet stay where they are meanwhile.

@@ -2,14 +2,14 @@
 // request for a ring until the ring is given back.
 //
 // A client asks for a ring before its first one-sided commit (Method::kRing); a client that only
-// reads never has one. A ring may take an extent that is made durably, a change of its owner that
-// is made durably, and two pieces of memory that an RNIC pins. Each of these steps has a turn of
-// the executor of its own, and requests are served one after another; the answers of other sessions
-// go in between. When its session has ended, a ring stays its client's as long as outcomes are
-// kept. Then it is given back. Invariants: a ring with a user is owned by the user's client; a
-// session whose ring has no memory region yet has no lock lists; a ring that is given back has no
-// owner, no user and no region. Threads: the executor's. Lifetimes: the server core outlives it;
-// its coroutines run among the core's tasks.
+// reads never has one. A ring may take an extent whose space is zeroed in parts, and that is then
+// made durably, a change of its owner that is made durably, and two pieces of memory that an RNIC
+// pins. Each of these steps, and each part, has a turn of the executor of its own, and requests are
+// served one after another; the answers of other sessions go in between. When its session has
+// ended, a ring stays its client's as long as outcomes are kept. Then it is given back. Invariants:
+// a ring with a user is owned by the user's client; a session whose ring has no memory region yet
+// has no lock lists; a ring that is given back has no owner, no user and no region. Threads: the
+// executor's. Lifetimes: the server core outlives it; its coroutines run among the core's tasks.
 #pragma once
 
 #include <cstdint>
@@ -75,6 +75,7 @@ class RingKeeper {
   base::Task<void> serve();
   base::Task<Result<RingReply>> grant(Session& session);
   base::Task<Status> find_ring(Session& session);
+  base::Task<Status> zero_ahead(const Session& session);
   Status take(Session& session, uint32_t ring);
   base::Task<Status> next_turn(const Session& session);
   base::Task<void> give_rings_back();

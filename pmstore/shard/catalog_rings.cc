@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/random.h"
 #include "base/size_text.h"
+#include "log/ring_room.h"
 #include "pmstore/shard/table_catalog.h"
 
 namespace pmstore::internal {
@@ -77,12 +78,17 @@ Result<std::vector<TableCatalog::RingPlace>> TableCatalog::ring_places() const {
   return places;
 }
 
+Result<bool> TableCatalog::zero_ahead_of_rings(uint32_t count, uint64_t most_bytes) const {
+  return pool_->zero_ahead(persist::ExtentKind::kRings, count * header_.ring_bytes, most_bytes);
+}
+
 Result<std::vector<TableCatalog::RingPlace>> TableCatalog::make_rings(uint32_t count) const {
   PMSTORE_CHECK(count > 0 && header_.rings_offset == 0, "else the pool came with its rings");
   const auto fill = [&](const persist::Extent& extent) -> Status {
     for (const RingPlace& place : places_in(extent)) {
-      PMSTORE_TRY_STATUS(
-          log::Ring::format(pool_->memory(), place.offset, header_.ring_bytes, place.salt));
+      PMSTORE_TRY(log::RingRoom room, log::RingRoom::zeroed(pool_->memory(), place.offset,
+                                                            header_.ring_bytes, place.salt));
+      PMSTORE_TRY_STATUS(log::Ring::format(std::move(room)));
     }
     return {};
   };

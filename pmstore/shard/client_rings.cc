@@ -26,6 +26,10 @@ ClientRings::ClientRings(RecordStore& records, FailureLatch& latch)
       outcomes_(records.catalog().header().ring_count) {}
 
 void ClientRings::add(const TableCatalog::RingPlace& place, log::Ring ring) {
+  hold(place, std::move(ring));
+}
+
+ClientRings::Held& ClientRings::hold(const TableCatalog::RingPlace& place, log::Ring ring) {
   const auto free = std::find_if(rings_.begin(), rings_.end(),
                                  [](const Held& held) { return !held.ring.has_value(); });
   PMSTORE_CHECK(free != rings_.end(), "the catalog says how many rings there can be");
@@ -33,6 +37,7 @@ void ClientRings::add(const TableCatalog::RingPlace& place, log::Ring ring) {
                           ring.expired_below_sequence());
   free->ring.emplace(std::move(ring));
   free->extent = place.extent;
+  return *free;
 }
 
 uint32_t ClientRings::count() const {
@@ -40,16 +45,21 @@ uint32_t ClientRings::count() const {
       rings_.begin(), rings_.end(), [](const Held& held) { return held.ring.has_value(); }));
 }
 
+uint32_t ClientRings::new_rings() const {
+  const uint32_t left = most() - count();
+  return std::min(left, records_.catalog().rings_per_extent());
+}
+
 Result<uint32_t> ClientRings::make() {
   if (latch_.failed()) return latch_.error();
   const TableCatalog& catalog = records_.catalog();
-  const uint32_t left = most() - count();
-  if (left == 0) {
+  const uint32_t fresh = new_rings();
+  if (fresh == 0) {
     return make_error(ErrorCode::kFull,
                       "the pool has all the client rings that it can have; "
                       "create it with more --rings");
   }
-  auto places = catalog.make_rings(std::min(left, catalog.rings_per_extent()));
+  auto places = catalog.make_rings(fresh);
   if (!places && places.code() == ErrorCode::kIo) latch_.set();
   if (!places) return places.error();
   uint32_t first = 0;
@@ -59,9 +69,18 @@ Result<uint32_t> ClientRings::make() {
     PMSTORE_TRY_STATUS(ring.walk([](const log::EntryView&) {}));
     PMSTORE_CHECK(ring.owner() == 0 && ring.position().start_lsn == ring.position().tail_lsn,
                   "a new ring has nothing of an earlier one");
-    add(place, std::move(ring));
+    hold(place, std::move(ring)).is_new = true;
   }
   return first;
+}
+
+Result<bool> ClientRings::zero_ahead(uint64_t most_bytes) {
+  if (latch_.failed()) return latch_.error();
+  const uint32_t count = new_rings();
+  if (count == 0) return false;
+  auto more = records_.catalog().zero_ahead_of_rings(count, most_bytes);
+  if (!more) latch_.set();
+  return more;
 }
 
 Status ClientRings::give_back(uint32_t index) {
@@ -138,10 +157,11 @@ Status ClientRings::take(uint32_t index, uint64_t owner, uint32_t number,
   if (ring.owner() != owner) {
     PMSTORE_TRY_STATUS(truncate_through(ring, UINT64_MAX));
     // What another client has written or forged in the ring must not be taken for this client's.
-    if (owner != 0) {
+    if (owner != 0 && !rings_[index].is_new) {
       PMSTORE_TRY_STATUS(ring.erase_leftovers());
     }
   }
+  rings_[index].is_new = false;
   // To a new owner, everything before this session is unknown, not aborted.
   PMSTORE_TRY_STATUS(ring.take_over(owner, number, first));
   PMSTORE_CHECK(ring.position().incarnation == number, "a ring says whose session it is");

@@ -54,6 +54,9 @@ class ClientRings {
   // The lowest index of rings in a new extent, which nobody owns. Durable on return. Full: there
   // are most(), or the pool has no room; Io.
   Result<uint32_t> make();
+  // A part of make(), ahead of it: zeroes at most `most_bytes`, whole XPLines, of the space that
+  // the extent would get, durably. True: more is left. Io.
+  Result<bool> zero_ahead(uint64_t most_bytes);
   // Gives back the extent of ring `index`, durably, when nobody owns any of its rings. A device
   // must have no right to rings without an owner. Not so in pools that came with their rings. Io;
   // BadPool.
@@ -99,6 +102,8 @@ class ClientRings {
 
  private:
   size_t index_of(const log::Ring& ring) const;
+  // So many make() makes; 0: there are most().
+  uint32_t new_rings() const;
   // Reads the entries of `ring` below `through_lsn` into passed_ and slots_. BadPool: one of the
   // ring's entries is damaged.
   Status read_entries(const log::Ring& ring, uint64_t through_lsn);
@@ -116,7 +121,10 @@ class ClientRings {
     std::optional<log::Ring> ring;
     std::optional<persist::Extent> extent;  // that it is given back with
     bool lent = false;                      // a device has a region of it
+    bool is_new = false;                    // nobody has had it: all behind its header is zero
   };
+
+  Held& hold(const TableCatalog::RingPlace& place, log::Ring ring);
 
   RecordStore& records_;
   persist::Memory& memory_;

@@ -158,6 +158,8 @@ class Store {
   Status take_ring(uint32_t index, ClientId client, uint64_t outcomes_until_ns, uint64_t now_ns);
   // ClientRings::make(), and give_back() of a ring that nobody owns any more.
   Result<uint32_t> make_ring() { return rings_.make(); }
+  // ClientRings::zero_ahead().
+  Result<bool> zero_ahead_of_rings(uint64_t most_bytes) { return rings_.zero_ahead(most_bytes); }
   Status give_back_ring(uint32_t index) { return rings_.give_back(index); }
   // No session has had a number from here on.
   uint64_t end_of_sessions() const { return first_sequence_of(sessions_.last() + 1); }

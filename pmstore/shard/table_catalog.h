@@ -57,6 +57,8 @@ class TableCatalog {
   // Makes `count` rings in an extent of their own, owned by nobody. Durable on return: all of them
   // or none. Full; Io.
   Result<std::vector<RingPlace>> make_rings(uint32_t count) const;
+  // persist::Pool::zero_ahead() of make_rings().
+  Result<bool> zero_ahead_of_rings(uint32_t count, uint64_t most_bytes) const;
   // What records leave free in the pool, so that some client of lock discipline rnic can always
   // come, and delete some: an extent of rings, as long as there is none.
   uint64_t kept_for_rings() const;

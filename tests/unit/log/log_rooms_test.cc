@@ -1,5 +1,6 @@
 // LogStore: extents of the pool that logs take when they need them, and give back.
 #include <algorithm>
+#include <cstring>
 #include <optional>
 
 #include "tests/unit/log/log_pool.h"
@@ -280,6 +281,115 @@ TEST(LogRoomsOfAFile, TakeNoMoreThanTheirLimit) {
   EXPECT_EQ(bytes(), had);
   store->limit_to(had + 2 * pool->least_extent());
   EXPECT_TRUE(store->create("small", options));
+}
+
+constexpr uint64_t kAhead = 16 * 1024;
+
+LogOptions shape_of(uint64_t bytes) { return {bytes, FullPolicy::kBackPressure}; }
+
+int steps_ahead(LogStore& store, std::string_view name, uint64_t bytes) {
+  int steps = 1;
+  while (store.prepare(name, shape_of(bytes), {}, kAhead).value()) ++steps;
+  return steps;
+}
+
+// Logs that come and go: what they leave is not zero.
+void use(LogPool& pool, std::string_view name, uint64_t bytes) {
+  const uint64_t id = pool.make(name, FullPolicy::kBackPressure, bytes);
+  const auto where = pool.store().where(id).value();
+  std::memset(pool.pool().memory().at(where.extent.offset + where.region_offset), 7,
+              where.region_bytes);
+  ASSERT_TRUE(pool.store().erase(id));
+}
+
+// What create() stores or flushes, in bytes.
+uint64_t touched_by_create(LogPool& pool, std::string_view name, uint64_t bytes) {
+  persist::Memory& memory = pool.pool().memory();
+  const uint64_t before = memory.stats().flushed_lines;
+  pool.make(name, FullPolicy::kBackPressure, bytes);
+  return (memory.stats().flushed_lines - before) * persist::kLineBytes;
+}
+
+TEST_F(LogRooms, TheExtentOfALogIsZeroedAheadInSteps) {
+  use(pool_, "before", kLarge);
+  EXPECT_EQ(extents(), 1u);
+  const int steps = steps_ahead(pool_.store(), "a", kLarge);
+  EXPECT_GE(steps, static_cast<int>(kLarge / kAhead));
+  EXPECT_LE(steps, static_cast<int>(kLarge / kAhead) + 3);
+  EXPECT_EQ(extents(), 1u) << "nothing is taken before the log is made";
+  EXPECT_TRUE(pool_.store().list().empty());
+  EXPECT_LT(touched_by_create(pool_, "a", kLarge), kAhead);
+  EXPECT_TRUE(entries_of(pool_.store(), "a").empty());
+}
+
+TEST_F(LogRooms, ARegionBetweenLogsIsErasedAheadInSteps) {
+  use(pool_, "before", kTestLog);
+  const int steps = steps_ahead(pool_.store(), "a", kTestLog);
+  EXPECT_EQ(steps, 1);
+  EXPECT_FALSE(pool_.store().prepare("a", shape_of(kTestLog), {}, 256).value()) << "it is erased";
+  EXPECT_LT(touched_by_create(pool_, "a", kTestLog), kTestLog);
+  const uint64_t id = pool_.store().find("a")->id;
+  const std::byte* const data = pool_.data_of(id, 0);
+  EXPECT_TRUE(std::all_of(data, data + kTestLog, [](std::byte b) { return b == std::byte{0}; }));
+}
+
+// The space that was prepared is another log's by then.
+TEST_F(LogRooms, WhatIsPreparedIsNotTakenForErasedWhenAnotherLogWasThere) {
+  use(pool_, "before", kTestLog);
+  ASSERT_EQ(steps_ahead(pool_.store(), "a", kTestLog), 1);
+  use(pool_, "between", kTestLog);
+  const uint64_t id = pool_.make("a");
+  const std::byte* const data = pool_.data_of(id, 0);
+  EXPECT_TRUE(std::all_of(data, data + kTestLog, [](std::byte b) { return b == std::byte{0}; }));
+}
+
+TEST_F(LogRooms, HalfOfAPreparationIsEnough) {
+  use(pool_, "before", kTestLog);
+  ASSERT_TRUE(pool_.store().prepare("a", shape_of(kTestLog), {}, 256).value());
+  const uint64_t id = pool_.make("a");
+  const std::byte* const data = pool_.data_of(id, 0);
+  EXPECT_TRUE(std::all_of(data, data + kTestLog, [](std::byte b) { return b == std::byte{0}; }));
+}
+
+TEST_F(LogRooms, WhatIsRefusedIsNotPrepared) {
+  pool_.make("a");
+  persist::Memory& memory = pool_.pool().memory();
+  const uint64_t before = memory.stats().flushed_lines;
+  EXPECT_EQ(pool_.store().prepare("a", shape_of(kLarge), {}, kAhead).code(),
+            ErrorCode::kAlreadyExists);
+  EXPECT_EQ(pool_.store().prepare("", shape_of(kLarge), {}, kAhead).code(),
+            ErrorCode::kInvalidArgument);
+  EXPECT_FALSE(pool_.store().prepare("b", shape_of(kFree), {}, kAhead).value_or(false));
+  EXPECT_EQ(memory.stats().flushed_lines, before);
+}
+
+TEST_F(LogsWithoutAnArea, ThatIsMadeForALogGoesWhenTheLogIsNotMade) {
+  const uint64_t free = pool_.pool().largest_free_extent();
+  while (pool_.store().prepare("a", shape_of(kLarge), {}, kAhead).value()) {
+  }
+  EXPECT_TRUE(LogStore::is_in(pool_.pool()));
+  ASSERT_TRUE(pool_.store().end_preparing());
+  EXPECT_FALSE(LogStore::is_in(pool_.pool()));
+  EXPECT_EQ(pool_.pool().largest_free_extent(), free);
+  pool_.make("a", FullPolicy::kBackPressure, kLarge);
+  ASSERT_TRUE(pool_.store().end_preparing());
+  EXPECT_TRUE(pool_.store().find("a")) << "an area with a log stays";
+}
+
+TEST_F(LogsWithoutAnArea, ThatIsMadeForALogThatHasNoRoomGoes) {
+  const uint64_t free = pool_.pool().largest_free_extent();
+  while (pool_.store().prepare("a", shape_of(kFree), {}, kAhead).value()) {
+  }
+  EXPECT_EQ(pool_.store().create("a", shape_of(kFree)).code(), ErrorCode::kFull);
+  EXPECT_FALSE(LogStore::is_in(pool_.pool()));
+  EXPECT_EQ(pool_.pool().largest_free_extent(), free);
+}
+
+TEST_F(LogRooms, AnAreaThatWasThereBeforeStaysWhateverIsNotMade) {
+  while (pool_.store().prepare("a", shape_of(kLarge), {}, kAhead).value()) {
+  }
+  ASSERT_TRUE(pool_.store().end_preparing());
+  EXPECT_TRUE(LogStore::is_in(pool_.pool()));
 }
 
 TEST_F(LogsWithoutAnArea, ALogThatIsRefusedTakesNothing) {

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -72,6 +73,84 @@ TEST_F(RegionPool, RulesThatAreNotKnownAreRefused) {
   const auto pool = Pool::in_region(region_, Domain::kCpuCache, false);
   EXPECT_EQ(pool.code(), ErrorCode::kVersionMismatch);
   EXPECT_THAT(pool.error().message, HasSubstr("rules"));
+}
+
+// So many steps of `step_bytes` until nothing is left.
+int steps_ahead(Pool& pool, ExtentKind kind, uint64_t bytes, uint64_t step_bytes) {
+  int steps = 1;
+  while (pool.zero_ahead(kind, bytes, step_bytes).value()) ++steps;
+  return steps;
+}
+
+// An extent of `bytes`, whose space is free again and has no zero.
+Extent used_and_freed(Pool& pool, uint64_t bytes) {
+  const Extent extent = pool.allocate_extent(ExtentKind::kRecords, bytes).value();
+  std::memset(pool.memory().at(extent.offset), 7, extent.bytes);
+  EXPECT_TRUE(pool.free_extent(extent));
+  return extent;
+}
+
+bool is_zero(Pool& pool, const Extent& extent) {
+  const std::byte* const at = pool.memory().at(extent.offset);
+  return std::all_of(at, at + extent.bytes, [](std::byte each) { return each == std::byte{0}; });
+}
+
+TEST_F(RegionPool, SpaceIsZeroedAheadInDurableStepsAndNotOnceMore) {
+  auto pool = make(true);
+  const Extent before = used_and_freed(*pool, 64 << 10);
+  Recorder recorder(pool->memory());
+  ASSERT_TRUE(pool->zero_ahead(ExtentKind::kLog, 64 << 10, 16 << 10).value());
+  const auto step = recorder.take();
+  EXPECT_EQ(step.front(), fmt::format("store {}+256", before.offset));
+  EXPECT_EQ(*(step.end() - 2), fmt::format("flush {}+{}", before.offset, 16 << 10));
+  EXPECT_EQ(step.back(), "drain");
+  EXPECT_EQ(steps_ahead(*pool, ExtentKind::kLog, 64 << 10, 16 << 10), 3);
+  EXPECT_EQ(pool->info().extents.size(), 0u) << "the space is free";
+  recorder.take();
+  EXPECT_FALSE(pool->zero_ahead(ExtentKind::kLog, 64 << 10, 16 << 10).value());
+  EXPECT_TRUE(recorder.steps.empty());
+  const Extent made = pool->allocate_extent(ExtentKind::kLog, 64 << 10).value();
+  ASSERT_EQ(made.offset, before.offset);
+  for (const std::string& each : recorder.take()) {
+    EXPECT_EQ(each.find(fmt::format(" {}+", made.offset)), std::string::npos) << each;
+  }
+  EXPECT_TRUE(is_zero(*pool, made));
+}
+
+TEST_F(RegionPool, WhatWasNotZeroedAheadIsZeroedWhenTheExtentIsMade) {
+  auto pool = make(true);
+  const Extent before = used_and_freed(*pool, 64 << 10);
+  ASSERT_TRUE(pool->zero_ahead(ExtentKind::kLog, 64 << 10, 16 << 10).value());
+  const Extent made = pool->allocate_extent(ExtentKind::kLog, 64 << 10).value();
+  ASSERT_EQ(made.offset, before.offset);
+  EXPECT_TRUE(is_zero(*pool, made));
+}
+
+TEST_F(RegionPool, SpaceThatSomebodyHasUsedMeanwhileIsZeroedAgain) {
+  auto pool = make(true);
+  const Extent before = used_and_freed(*pool, 64 << 10);
+  EXPECT_EQ(steps_ahead(*pool, ExtentKind::kLog, 64 << 10, 16 << 10), 4);
+  const auto none = [](const Extent&) { return Status(); };
+  const Extent records = pool->allocate_unzeroed(ExtentKind::kRecords, 32 << 10, none).value();
+  ASSERT_EQ(records.offset, before.offset);
+  std::memset(pool->memory().at(records.offset), 9, records.bytes);
+  ASSERT_TRUE(pool->free_extent(records));
+  EXPECT_EQ(steps_ahead(*pool, ExtentKind::kLog, 64 << 10, 16 << 10), 2);
+  EXPECT_TRUE(is_zero(*pool, pool->allocate_extent(ExtentKind::kLog, 64 << 10).value()));
+}
+
+TEST_F(RegionPool, NothingIsZeroedAheadOfAnExtentThatIsRefused) {
+  auto pool = make(true);
+  used_and_freed(*pool, 64 << 10);
+  Recorder recorder(pool->memory());
+  const uint64_t largest = pool->largest_free_extent();
+  EXPECT_FALSE(pool->zero_ahead(ExtentKind::kLog, largest + 256, 16 << 10).value());
+  EXPECT_FALSE(pool->zero_ahead(ExtentKind::kLog, 0, 16 << 10).value());
+  SpaceRules rules;
+  rules.of(ExtentKind::kRecords).reserve_bytes = largest;
+  pool->set_space_rules(rules);
+  EXPECT_FALSE(pool->zero_ahead(ExtentKind::kLog, 64 << 10, 16 << 10).value());
+  EXPECT_TRUE(recorder.steps.empty());
 }
 
 // Programs of that release would find it damaged, and they do open it.

@@ -82,6 +82,57 @@ TEST_F(RingsOfAFile, GiveTheirBlocksBack) {
   EXPECT_GE(first_data(), end);
 }
 
+// On a file that has all its blocks, and whose free space had other data.
+class RingsOverUsedSpace : public RingsOnDemand {
+ protected:
+  static constexpr uint64_t kPartsOfARing = 4;
+  void SetUp() override {
+    format_.rings = 1;
+    format_.ring_bytes = kPartsOfARing * (512 << 10);
+    pool_ = persist::Pool::create(scratch_.path("pool"), 2 * persist::kMinPoolBytes, {}).value();
+    ASSERT_TRUE(format_store(*pool_, format_));
+    const uint64_t most = pool_->largest_free_extent();
+    const auto used = pool_->allocate_extent(persist::ExtentKind::kLog, most).value();
+    std::memset(pool_->memory().at(used.offset), 7, used.bytes);
+    ASSERT_TRUE(pool_->free_extent(used));
+    start();
+  }
+  void TearDown() override {
+    RingsOnDemand::TearDown();
+    server_.reset();
+    pool_.reset();
+  }
+  // Answers to another client until a ring was granted.
+  unsigned answers_meanwhile() {
+    auto reads = connect();
+    auto writes = connect();
+    const TableId table = *run(writes->open_table("t", true));
+    Task<Status> put = writes->put(table, "a", "value");
+    put.start();
+    unsigned answers = 0;
+    for (const uint64_t before = granted(); granted() == before && answers < 1000;) {
+      auto asks = reads->list_tables();
+      asks.start();
+      const auto waits = [&] { return !asks.done() && granted() == before; };
+      for (int turn = 0; turn < 100 && waits(); ++turn) executor_.run_once();
+      answers += asks.done();
+    }
+    EXPECT_TRUE(finish(std::move(put)));
+    run(writes->close());
+    run(reads->close());
+    return answers;
+  }
+
+  persist::Scratch scratch_;
+};
+
+TEST_F(RingsOverUsedSpace, AreZeroedInPartsAndOthersAreAnsweredBetween) {
+  const unsigned first = answers_meanwhile();
+  EXPECT_GE(first, 3 + kPartsOfARing - 1);
+  let_time_pass(1'000'000);
+  ASSERT_EQ(rings(), 0u);
+}
+
 // Rings are all given back when clients have gone, and only a client with a ring can delete.
 TEST_F(RingsOnDemand, ComeAlsoWhereAllThatIsFreeIsReservedForOthers) {
   for (const auto kind : {persist::ExtentKind::kRecords, persist::ExtentKind::kLog}) {

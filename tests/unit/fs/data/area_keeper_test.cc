@@ -38,6 +38,23 @@ class AreaKeeperTest : public FileDataTest, public testing::WithParamInterface<p
     const Status grown = run(space_->make_room());
     ASSERT_TRUE(grown) << grown.error().to_string();
   }
+  // How many there were.
+  base::Task<uint64_t> turns_until(const base::Task<Status>& work) {
+    uint64_t count = 0;
+    for (; !work.done(); ++count) co_await executor_.yield();
+    co_return count;
+  }
+  base::Task<void> turns(int count) {
+    while (count-- > 0) co_await executor_.yield();
+  }
+  // Free space that had other data.
+  uint64_t use_free_space() {
+    const uint64_t most = pool_.pool().largest_free_extent();
+    const auto used = pool_.pool().allocate_extent(persist::ExtentKind::kRecords, most).value();
+    std::memset(pool_.pool().memory().at(used.offset), 7, used.bytes);
+    EXPECT_TRUE(pool_.pool().free_extent(used));
+    return most;
+  }
   size_t file_extents() {
     const auto& all = pool_.pool().info().extents;
     return static_cast<size_t>(std::count_if(all.begin(), all.end(), [](const auto& each) {
@@ -84,6 +101,36 @@ TEST_P(AreaKeeperTest, AClientReachesUnitsOfALaterSectionAsThoseOfTheFirst) {
   EXPECT_EQ(read(*data, later, 5000, into), DataOutcome::kStaleMap);
   EXPECT_EQ(write(*data, later, 5000, into), DataOutcome::kStaleMap);
   EXPECT_EQ(write(*data, first, 0, some(100)), DataOutcome::kDone);
+}
+
+// What an earlier section has left in the pool's space is zeroed in parts, between the answers.
+TEST_P(AreaKeeperTest, TheSpaceOfASectionIsZeroedInTurnsOfItsOwn) {
+  use_free_space();
+  allocate(space_->free_bytes() / kUnitBytes);
+  auto waiting = space_->make_room();
+  waiting.start();
+  const uint64_t turns = run(turns_until(waiting));
+  ASSERT_TRUE(waiting.take());
+  const AreaSection& made = area_->sections().back();
+  EXPECT_GE(keeper_->zeroed_parts() + 1, made.extent.bytes / (512 << 10));
+  EXPECT_GE(turns, keeper_->zeroed_parts());
+  const std::byte* const units = pool_.pool().memory().at(made.place());
+  EXPECT_TRUE(
+      std::all_of(units, units + made.bytes(), [](std::byte b) { return b == std::byte{0}; }));
+}
+
+// Others may take the space while it is zeroed: then the section is smaller, or there is none.
+TEST_P(AreaKeeperTest, SpaceThatOthersTakeMeanwhileIsTheirs) {
+  const uint64_t most = use_free_space();
+  allocate(space_->free_bytes() / kUnitBytes);
+  auto waiting = space_->make_room();
+  waiting.start();
+  run(turns(3));
+  ASSERT_FALSE(waiting.done());
+  ASSERT_TRUE(pool_.pool().allocate_extent(persist::ExtentKind::kRecords, most));
+  run(turns_until(waiting));
+  EXPECT_EQ(waiting.take().code(), ErrorCode::kFull);
+  EXPECT_EQ(area_->sections().size(), 1u);
 }
 
 TEST_P(AreaKeeperTest, PiecesOfTwoSectionsAreOneAccess) {

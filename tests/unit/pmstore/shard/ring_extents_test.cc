@@ -122,6 +122,27 @@ TEST_F(RingExtents, WithoutAnOwnerAreGoneAfterARestart) {
   EXPECT_EQ(store_->rings().count(), 0u);
 }
 
+// Its space is zeroed ahead, in parts, and by nobody once more.
+TEST_F(RingExtents, ANewRingIsZeroedOnce) {
+  make(1);
+  leave(ring_of(kOne));
+  const auto step = [&] { return store_->zero_ahead_of_rings(16 << 10).value(); };
+  int steps = 1;
+  while (step()) ++steps;
+  EXPECT_EQ(steps, static_cast<int>(kRingBytes / (16 << 10)));
+  EXPECT_EQ(extents(), 0u);
+  const persist::Memory& memory = pool_->memory();
+  const uint64_t before = memory.stats().flushed_lines;
+  const uint32_t index = store_->make_ring().value();
+  ASSERT_TRUE(store_->take_ring(index, kOne, 0, 0));
+  EXPECT_LT(memory.stats().flushed_lines - before, kRingBytes / persist::kLineBytes / 2);
+  EXPECT_FALSE(step()) << "there is no further ring";
+  // That of another client, which may have written to it.
+  const uint64_t taken = memory.stats().flushed_lines;
+  ASSERT_TRUE(store_->take_ring(index, kNext, 0, 0));
+  EXPECT_GE(memory.stats().flushed_lines - taken, kRingBytes / persist::kLineBytes - 16);
+}
+
 // The memory is that of the client before, with whatever it has written there.
 TEST_F(RingExtents, TheNextOwnerFindsNothingOfTheClientBefore) {
   make(1);  // so that its entry in the table of extents is used again
