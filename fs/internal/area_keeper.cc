@@ -7,13 +7,13 @@
 
 #include "base/check.h"
 #include "base/size_text.h"
+#include "persist/zero_ahead.h"
 
 namespace pmstore::fs::internal {
 namespace {
 
 // A hole of so many bytes takes some 0.2 ms of processor time on tmpfs.
 constexpr uint64_t kReleasedAtATime = 1 << 20;
-constexpr uint64_t kZeroedAtATime = 512 << 10;  // likewise, page faults included
 
 // What file data leaves to records and rings: as much as records take at a time.
 uint64_t kept_bytes(uint64_t pool_bytes, const AreaKeeperOptions& options) {
@@ -175,10 +175,11 @@ base::Task<void> AreaKeeper::grow() {
 // The space of the next section, one part in each turn. It may have become smaller, or gone, while
 // others took space.
 base::Task<Status> AreaKeeper::zero_ahead() {
+  const uint64_t part_bytes = persist::zeroed_at_a_time(pool_.info().domain);
   for (;;) {
     const uint64_t bytes = next_bytes();
     if (bytes == 0) co_return Status{};
-    PMSTORE_CO_TRY(const bool more, area_.zero_ahead(pool_, bytes, kZeroedAtATime));
+    PMSTORE_CO_TRY(const bool more, area_.zero_ahead(pool_, bytes, part_bytes));
     if (!more) co_return Status{};
     ++zeroed_parts_;
     co_await executor_.yield();  // answers go first

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "persist/zero_ahead.h"
 
 namespace pmstore::log::internal {
 
@@ -43,11 +44,12 @@ base::Task<Result<LogInfo>> LogCreates::make(const service::Session& session,
 
 // Disconnected: the session has ended meanwhile.
 base::Task<Status> LogCreates::prepare(const service::Session& session, const Request& request) {
+  const uint64_t part_bytes = persist::zeroed_at_a_time(store_.memory().domain());
   for (;;) {
     if (session.ended) {
       co_return make_error(ErrorCode::kDisconnected, "the session has ended");
     }
-    const auto more = store_.prepare(request.name, request.options, request.replica, kStepBytes);
+    const auto more = store_.prepare(request.name, request.options, request.replica, part_bytes);
     if (!more) co_return more.error();
     if (!*more) co_return Status{};
     co_await executor_.yield();  // answers go first

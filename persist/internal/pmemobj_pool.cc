@@ -15,6 +15,14 @@
 
 namespace pmstore::persist::internal {
 
+namespace {
+
+// An msync takes some 10 ms on a disk, however little it writes; and what is left to the drain of
+// the extent would keep others waiting there.
+constexpr uint64_t kDrainedTogether = 16 << 20;
+
+}  // namespace
+
 void rejoin_free_space(PMEMobjpool* pool) {
   pobj_action action;
   if (OID_IS_NULL(pmemobj_reserve(pool, &action, kSmallestObject, 0))) return;
@@ -205,10 +213,15 @@ Result<bool> PmemobjPool::zero_ahead(ExtentKind kind, uint64_t bytes, uint64_t m
   const uint64_t end = std::min(unknown->end, from + most_bytes);
   if (from < end) {
     PMSTORE_TRY_STATUS(zero_range({from, end}));
-    PMSTORE_TRY_STATUS(memory_->drain());
+    undrained_ += end - from;
   }
   zeroed_.add({unknown->begin, end});
-  return zeroed_.first_unknown(extent).has_value();
+  const bool more = zeroed_.first_unknown(extent).has_value();
+  if (undrained_ >= kDrainedTogether || (!more && undrained_ > 0)) {
+    PMSTORE_TRY_STATUS(memory_->drain());
+    undrained_ = 0;
+  }
+  return more;
 }
 
 Status PmemobjPool::zero_extent(const Extent& extent) {

@@ -95,7 +95,8 @@ class PmemobjPool final : public Pool, public SparseBlocks, public ResidentPages
   std::unique_ptr<Memory> memory_;
   std::optional<PmemobjHeap> heap_;
   FreedBlocks freed_;
-  ZeroedRanges zeroed_;  // no extent lies in them
+  ZeroedRanges zeroed_;     // no extent lies in them
+  uint64_t undrained_ = 0;  // bytes that were zeroed ahead since the last drain for them
   // Its file system looks for holes page by page where blocks were reserved and never written:
   // 14 ms for each GiB on Linux 6.18's tmpfs. Reading gives zeroes there, and takes no memory.
   bool holes_are_slow_ = false;

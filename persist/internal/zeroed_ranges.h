@@ -1,5 +1,5 @@
-// ZeroedRanges: which free space of a pool is known to be zero, durably, because it was zeroed
-// ahead of the extent that will lie there. Forgotten when the pool is closed.
+// ZeroedRanges: which free space of a pool is known to be zero, because it was zeroed ahead of the
+// extent that will lie there: durably, or with the next drain. Forgotten when the pool is closed.
 //
 // Invariants: ranges are in order and do not touch; there are kMost at most, and what is beyond is
 // forgotten, which costs time only. Threads: one at a time.
@@ -17,7 +17,7 @@ class ZeroedRanges {
  public:
   static constexpr size_t kMost = 64;
 
-  // `range` is free, and zero; what is there is durable.
+  // `range` is free, and zero; what is there is flushed.
   void add(ByteRange range);
   // Something may be stored there from here on.
   void remove(ByteRange range);

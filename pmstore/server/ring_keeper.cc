@@ -5,14 +5,10 @@
 #include <utility>
 
 #include "base/check.h"
+#include "persist/zero_ahead.h"
 #include "pmstore/server/server_state.h"
 
 namespace pmstore::internal {
-namespace {
-
-constexpr uint64_t kZeroedAtATime = 512 << 10;  // some 0.2 ms of processor time
-
-}  // namespace
 
 RingKeeper::RingKeeper(ServerCore& core) : core_(core), uses_(core.store->rings().most()) {
   for (Use& use : uses_) use.ended_ns = core_.executor.now_ns();
@@ -65,8 +61,9 @@ std::optional<uint32_t> RingKeeper::departed_longest_ago() const {
 
 // One part in each turn.
 base::Task<Status> RingKeeper::zero_ahead(const Session& session) {
+  const uint64_t part_bytes = persist::zeroed_at_a_time(core_.pool.info().domain);
   for (;;) {
-    const auto more = core_.store->zero_ahead_of_rings(kZeroedAtATime);
+    const auto more = core_.store->zero_ahead_of_rings(part_bytes);
     if (!more) co_return more.error();
     if (!*more) co_return Status{};
     PMSTORE_CO_TRY_STATUS(co_await next_turn(session));

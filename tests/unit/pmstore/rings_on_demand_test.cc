@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "persist/kept_space_rules.h"
+#include "persist/zero_ahead.h"
 #include "pmstore/space_rules.h"
 #include "tests/unit/persist/scratch.h"
 #include "tests/unit/pmstore/server_fixture.h"
@@ -88,8 +89,11 @@ class RingsOverUsedSpace : public RingsOnDemand {
   static constexpr uint64_t kPartsOfARing = 4;
   void SetUp() override {
     format_.rings = 1;
-    format_.ring_bytes = kPartsOfARing * (512 << 10);
-    pool_ = persist::Pool::create(scratch_.path("pool"), 2 * persist::kMinPoolBytes, {}).value();
+    persist::PoolOpenOptions options;
+    options.assume_domain = persist::Domain::kMemoryController;
+    format_.ring_bytes = kPartsOfARing * persist::zeroed_at_a_time(*options.assume_domain);
+    pool_ =
+        persist::Pool::create(scratch_.path("pool"), 2 * persist::kMinPoolBytes, options).value();
     ASSERT_TRUE(format_store(*pool_, format_));
     const uint64_t most = pool_->largest_free_extent();
     const auto used = pool_->allocate_extent(persist::ExtentKind::kLog, most).value();

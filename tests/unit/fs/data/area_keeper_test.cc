@@ -9,6 +9,7 @@
 
 #include "base/checksum.h"
 #include "persist/pool_layout.h"
+#include "persist/zero_ahead.h"
 #include "tests/unit/fs/data/file_data_fixture.h"
 
 namespace pmstore::fs {
@@ -43,9 +44,6 @@ class AreaKeeperTest : public FileDataTest, public testing::WithParamInterface<p
     uint64_t count = 0;
     for (; !work.done(); ++count) co_await executor_.yield();
     co_return count;
-  }
-  base::Task<void> turns(int count) {
-    while (count-- > 0) co_await executor_.yield();
   }
   // Free space that had other data.
   uint64_t use_free_space() {
@@ -112,7 +110,7 @@ TEST_P(AreaKeeperTest, TheSpaceOfASectionIsZeroedInTurnsOfItsOwn) {
   const uint64_t turns = run(turns_until(waiting));
   ASSERT_TRUE(waiting.take());
   const AreaSection& made = area_->sections().back();
-  EXPECT_GE(keeper_->zeroed_parts() + 1, made.extent.bytes / (512 << 10));
+  EXPECT_GE(keeper_->zeroed_parts() + 1, made.extent.bytes / persist::zeroed_at_a_time(GetParam()));
   EXPECT_GE(turns, keeper_->zeroed_parts());
   const std::byte* const units = pool_.pool().memory().at(made.place());
   EXPECT_TRUE(
@@ -125,8 +123,7 @@ TEST_P(AreaKeeperTest, SpaceThatOthersTakeMeanwhileIsTheirs) {
   allocate(space_->free_bytes() / kUnitBytes);
   auto waiting = space_->make_room();
   waiting.start();
-  run(turns(3));
-  ASSERT_FALSE(waiting.done());
+  ASSERT_FALSE(waiting.done()) << "one part is zeroed";
   ASSERT_TRUE(pool_.pool().allocate_extent(persist::ExtentKind::kRecords, most));
   run(turns_until(waiting));
   EXPECT_EQ(waiting.take().code(), ErrorCode::kFull);
