@@ -60,7 +60,7 @@ class LogStore {
   Result<LogInfo> create(std::string_view name, const LogOptions& options,
                          const ReplicaPlace& replica = {});
   // A part of what create() with these arguments has to do, ahead of it: zeroes at most
-  // `most_bytes`, whole XPLines, of the space that the log would get, durably. So a server makes a
+  // `most_bytes`, whole XPLines, of the space that the log would get. So a server makes a
   // large log in many turns. True: more of that space is left. False: create() zeroes nothing, or
   // is refused. There is no log before create(); the log area may be made, where there is none.
   // Errors of create().

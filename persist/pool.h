@@ -134,9 +134,10 @@ class Pool {
   // A part of what allocate_filled() has to do, ahead of it: zeroes at most `most_bytes`, whole
   // XPLines, of the free space that an extent of that kind and size would get now. So an executor
   // that serves others makes a large extent in many turns. True: more of that space is left to
-  // zero. False: an extent that is made now zeroes nothing, or is refused; all is drained. The
-  // space stays free: another extent that is made meanwhile may get it, and then more is left. Io:
-  // drain(), or the file system.
+  // zero. False: an extent that is made now zeroes nothing, or is refused. What is
+  // zeroed is flushed; it is durable with the extent, at the latest. The space stays free: another
+  // extent that is made meanwhile may get it, and then more is left. Io: drain(), or the file
+  // system.
   virtual Result<bool> zero_ahead(ExtentKind /*kind*/, uint64_t /*bytes*/,
                                   uint64_t /*most_bytes*/) {
     return false;

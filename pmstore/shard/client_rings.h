@@ -55,7 +55,7 @@ class ClientRings {
   // are most(), or the pool has no room; Io.
   Result<uint32_t> make();
   // A part of make(), ahead of it: zeroes at most `most_bytes`, whole XPLines, of the space that
-  // the extent would get, durably. True: more is left. Io.
+  // the extent would get. True: more is left. Io.
   Result<bool> zero_ahead(uint64_t most_bytes);
   // Gives back the extent of ring `index`, durably, when nobody owns any of its rings. A device
   // must have no right to rings without an owner. Not so in pools that came with their rings. Io;

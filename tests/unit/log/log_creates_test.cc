@@ -140,6 +140,7 @@ TEST_F(FirstLogCreates, AStopMeanwhileLeavesNoArea) {
   for (int i = 0; i < 100 && extents() == 0; ++i) turns(1);
   ASSERT_EQ(extents(), 1u);
   ASSERT_TRUE(host_->stop());
+  EXPECT_EQ(extents(), 0u);
   EXPECT_EQ(answer(made).code(), ErrorCode::kDisconnected);
   turns(20);
   EXPECT_EQ(extents(), 0u);

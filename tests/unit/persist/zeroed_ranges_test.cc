@@ -46,6 +46,13 @@ TEST(ZeroedRanges, OfAPartOfARangeNothingIsUnknown) {
   EXPECT_EQ(ranges.first_unknown({90, 210})->end, 100u);
 }
 
+TEST(ZeroedRanges, ThatTouchAreOne) {
+  ZeroedRanges ranges;
+  const uint64_t many = ZeroedRanges::kMost + 10;
+  for (uint64_t i = 0; i < many; ++i) ranges.add({10 * i, 10 * i + 10});
+  EXPECT_FALSE(ranges.first_unknown({0, 10 * many})) << "none is forgotten";
+}
+
 TEST(ZeroedRanges, AreBoundedAndForgetTheRest) {
   ZeroedRanges ranges;
   const uint64_t many = ZeroedRanges::kMost + 10;
