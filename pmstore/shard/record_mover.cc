@@ -8,7 +8,12 @@ namespace pmstore::internal {
 
 RecordMover::RecordMover(RecordStore& records, CpuCommit& commits, ShardLog& log,
                          SessionNumbers& sessions, ScanCursors& cursors)
-    : records_(records), commits_(commits), log_(log), sessions_(sessions), cursors_(cursors) {
+    : records_(records),
+      commits_(commits),
+      log_(log),
+      sessions_(sessions),
+      cursors_(cursors),
+      probe_(records.pool(), records.arena()) {
   slots_.reserve(kMostRecordsToDisk);
 }
 
@@ -57,10 +62,11 @@ void RecordMover::find_movable(const SlabArena::Slab& slab, size_t most) {
   // With tombstones and heads a record takes less than four times its slot's bytes of the log.
   const uint64_t most_bytes = std::min(most * kBytesOfEach, log_.max_payload_bytes() / 4);
   slots_.clear();
+  probe_.forget();
   uint64_t bytes = 0;
   for (; index_ < slots && slots_.size() < most && bytes < most_bytes; ++index_) {
     const SlotOffset slot = records_.arena().slot_of(slab, index_);
-    if (!commits_.is_movable(slot)) continue;
+    if (!probe_.may_be_live(slab, slot) || !commits_.is_movable(slot)) continue;
     slots_.push_back(slot);
     bytes += kSlotBytes[slab.size_class];
   }

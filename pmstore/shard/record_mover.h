@@ -6,10 +6,10 @@
 // redo record for both. So a crash, a one-sided reader, and the validation of a read set meet
 // nothing else than at such a put. Its number is of a session that no client has, so no client asks
 // for its outcome. A record that cannot move is passed over, and its slab or frame stays: one that
-// is locked, viewed, damaged, or larger than the log takes. Invariants: a step moves at most as
-// many records as its caller says, of kBytesOfEach on average but for the last one; what a round
-// has left is not tried again before slots of it are freed. Threads: the server's. Lifetimes: what
-// is borrowed outlives it.
+// is locked, viewed, damaged, larger than the log takes, or in a bad page of a file. Invariants: a
+// step moves at most as many records as its caller says, of kBytesOfEach on average but for the
+// last one; what a round has left is not tried again before slots of it are freed. Threads: the
+// server's. Lifetimes: what is borrowed outlives it.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,7 @@
 #include "pmstore/shard/scan_cursors.h"
 #include "pmstore/shard/session_numbers.h"
 #include "pmstore/shard/shard_log.h"
+#include "pmstore/shard/slot_probe.h"
 
 namespace pmstore::internal {
 
@@ -68,6 +69,7 @@ class RecordMover {
   ShardLog& log_;
   SessionNumbers& sessions_;
   ScanCursors& cursors_;
+  SlotProbe probe_;
   uint64_t next_sequence_ = 0;  // 0: no session yet
   uint64_t end_sequence_ = 0;
   uint32_t before_ = 0;                  // slabs from here on were looked at in this round

@@ -2,52 +2,16 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cstring>
 #include <string>
 #include <vector>
 
-#include "persist/file_reads.h"
 #include "pmstore/layout/checkpoint_layout.h"
 #include "tests/unit/pmstore/shard/checkpoint_fixture.h"
+#include "tests/unit/pmstore/shard/pool_on_a_file.h"
 
 namespace pmstore::internal {
 namespace {
-
-// A pool in a region, as a file of which `unreadable` is a place where the medium has an error.
-class PoolOnAFile final : public persist::Pool, public persist::FileReads {
- public:
-  PoolOnAFile(persist::Pool& pool, uint64_t unreadable) : pool_(pool), unreadable_(unreadable) {}
-  persist::Memory& memory() override { return pool_.memory(); }
-  const persist::PoolInfo& info() const override { return pool_.info(); }
-  std::span<std::byte> root() override { return pool_.root(); }
-  Result<persist::Extent> make_extent(persist::ExtentKind kind, uint64_t bytes,
-                                      const ExtentFill& fill, ExtentRest rest) override {
-    return rest == ExtentRest::kZeroed ? pool_.allocate_filled(kind, bytes, fill)
-                                       : pool_.allocate_unzeroed(kind, bytes, fill);
-  }
-  Status free_extent(const persist::Extent& extent) override { return pool_.free_extent(extent); }
-  uint64_t largest_free_extent() override { return pool_.largest_free_extent(); }
-  std::vector<uint64_t> free_extents() override { return pool_.free_extents(); }
-  uint64_t least_extent() const override { return pool_.least_extent(); }
-  std::optional<uint64_t> next_data(uint64_t offset) const override {
-    return pool_.next_data(offset);
-  }
-  Status read(uint64_t offset, std::span<std::byte> to) const override {
-    ++reads;
-    if (offset <= unreadable_ && unreadable_ - offset < to.size()) {
-      return make_error(ErrorCode::kIo, "the medium has an error");
-    }
-    std::memcpy(to.data(), pool_.memory().at(offset), to.size());
-    return {};
-  }
-  mutable std::atomic<uint64_t> reads{0};
-
- private:
-  bool is_file() const override { return true; }
-  persist::Pool& pool_;
-  uint64_t unreadable_;
-};
 
 // More slabs than one task loads, with versions of one and of several bytes.
 TEST_F(CheckpointTest, GivesTheVersionsOfManySlabsOfSeveralSizes) {

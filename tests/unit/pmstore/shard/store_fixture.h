@@ -109,19 +109,24 @@ class StoreInRegion {
     if (format.shard_log_bytes == 0) format.shard_log_bytes = format.ring_bytes;
     const Status formatted = format_store(*pool_, format);
     PMSTORE_CHECK(formatted.has_value(), "the region is large enough");
-    open();
+    open(*pool_);
     table_ = *store_->catalog().create_table("t");
   }
   // As after an end of the process; the region keeps what was stored.
   void reopen() {
     store_.reset();
     pool_ = std::move(*persist::Pool::in_region(region_.bytes(), domain_, false));
-    open();
+    open(*pool_);
   }
   // The same, and whoever watches the memory goes on watching it.
   void restart() {
     store_.reset();
-    open();
+    open(*pool_);
+  }
+  // The same on `pool`, which shows what there is in pool().
+  void restart_on(persist::Pool& pool) {
+    store_.reset();
+    open(pool);
   }
   // The redo record of an update of present records is in the CPU's caches, and nothing else has
   // happened: a one-sided client's WRITE, or a process that has died there.
@@ -167,8 +172,8 @@ class StoreInRegion {
   Result<Got> get(std::string_view key) { return get_from(*store_, table_, key); }
 
  private:
-  void open() {
-    auto opened = Store::open(*pool_);
+  void open(persist::Pool& pool) {
+    auto opened = Store::open(pool);
     PMSTORE_CHECK(opened.has_value(), opened ? "" : opened.error().message.c_str());
     store_ = std::move(*opened);
     while (store_->rings().count() < store_->rings().most()) {
