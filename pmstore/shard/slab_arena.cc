@@ -8,6 +8,7 @@
 #include "base/checksum.h"
 #include "base/size_text.h"
 #include "persist/padding.h"
+#include "pmstore/shard/slab_header_reads.h"
 
 namespace pmstore::internal {
 
@@ -55,16 +56,19 @@ void SlabArena::add(const RecordFrames::Part& part) {
 }
 
 Status SlabArena::read_headers(const persist::Pool& pool, const RecordFrames::Part& part) {
-  uint64_t data = 0;  // what lies before it, from the last chunk's header on, is zero
+  SlabHeaderReads reads(*memory_, pool);
+  uint64_t data = 0;        // what lies before it, from the last chunk's header on, is zero
+  bool may_be_hole = true;  // of a file that is asked where the last header was blank
   for (uint32_t chunk = part.first_chunk; chunk < part.end_of_headers();) {
     const uint64_t header_at = pool_offset(begin_of(chunk));
-    if (data < header_at) data = pool.next_data(header_at).value_or(UINT64_MAX);
+    if (may_be_hole && data < header_at) data = pool.next_data(header_at).value_or(UINT64_MAX);
+    may_be_hole = true;
     if (data >= header_at + kSlabHeaderBytes) {
-      ++chunk;  // never used: to read its header would make a page of a hole
+      ++chunk;  // never used
       continue;
     }
     Chunk& state = chunks_[chunk];
-    const persist::TwoCopies<SlabHeader> copies = header_copies(chunk);
+    PMSTORE_TRY(const persist::TwoCopies<SlabHeader> copies, reads.at(header_at));
     const auto found = *copies.read(
         [&](const SlabHeader& header) { return is_header(header, chunk, part.end_of_headers()); });
     // A first claim that a crash interrupted leaves one torn copy beside a blank one: the slab was
@@ -77,6 +81,7 @@ Status SlabArena::read_headers(const persist::Pool& pool, const RecordFrames::Pa
       ++chunk;
       continue;
     }
+    may_be_hole = !reads.leaves_holes();
     const SlabHeader& newest = found->header;
     state.base_version = newest.base_version;
     state.generation = newest.generation;

@@ -28,7 +28,6 @@ Result<std::unique_ptr<Store>> Store::make(persist::Pool& pool,
   PMSTORE_TRY(SlabArena arena, checkpoint != nullptr
                                    ? SlabArena::restore(pool, catalog.header(), *checkpoint)
                                    : SlabArena::open(pool, catalog.header()));
-  PMSTORE_TRY_STATUS(arena.make_headers_durable());
   PMSTORE_TRY(LockTable words, LockTable::create(arena.slot_space_bytes()));
   const uint64_t most_bytes = std::min(pool.info().bytes, arena.slot_space_bytes());
   PMSTORE_TRY(KeyIndex index, KeyIndex::create(most_bytes));
@@ -90,7 +89,10 @@ Result<bool> Store::recover(const RecoveryOptions& options, const CheckpointRead
   return true;
 }
 
+// The headers come behind the workers' reading of the slots, which has mapped their pages. Before
+// that nothing relies on them that a crash would keep.
 Status Store::begin(log::Ring log) {
+  PMSTORE_TRY_STATUS(arena().make_headers_durable());
   PMSTORE_TRY_STATUS(log_.begin(std::move(log)));
   PMSTORE_TRY_STATUS(two_phase_.restore());
   PMSTORE_TRY(const persist::Persisted not_clean, catalog().begin_epoch());

@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "persist/pool_layout.h"
+#include "pmstore/check.h"
 #include "tests/crash/crash_image.h"
+#include "tests/unit/pmstore/shard/pool_on_a_file.h"
 #include "tests/unit/pmstore/shard/store_fixture.h"
 
 namespace pmstore::internal {
@@ -109,6 +111,19 @@ class SlabHeaders : public ::testing::Test {
   StoreInRegion s_{4 << 20};
   std::array<std::string, kKeys> values_;
 };
+
+TEST_F(SlabHeaders, InABadPageOfAFileRefuseAStartAfterACrash) {
+  crash_and_start();
+  const std::vector<uint32_t> chunks = slabs();
+  const uint64_t at = s_.pool().memory().offset_of(header(chunks.back()));
+  PoolOnAFile pool(s_.pool(), at + kSlabCopyBytes);
+  EXPECT_EQ(check_startable(pool).code(), ErrorCode::kIo);
+  EXPECT_EQ(Store::open(pool).code(), ErrorCode::kIo);
+  // Nothing behind the two copies is read.
+  pool.set_bad(at + 2 * kSlabCopyBytes, kSlabHeaderBytes - 2 * kSlabCopyBytes);
+  EXPECT_TRUE(check_startable(pool));
+  EXPECT_GE(pool.reads, 3 * chunks.size() - 1);
+}
 
 TEST_F(SlabHeaders, ThatAreWholeStayAsTheyAre) {
   std::vector<std::byte> before(s_.store().arena().first_records().begin(),
