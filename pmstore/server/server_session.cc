@@ -91,7 +91,8 @@ void ServerCore::shut_down() {
   host.close_endpoints();
   log_service.reset();
   // Once: the pool may have another server when this object is destroyed.
-  if (std::exchange(has_set_rules_, false)) pool.set_space_rules({});
+  if (!std::exchange(has_set_rules_, false)) return;
+  pool.set_space_rules({});
 }
 
 void ServerCore::run(base::Task<void> task) {
