@@ -154,7 +154,8 @@ Status RecordFrames::blank_headers(uint32_t end) {
       std::min(chunks, std::max(needed, has + frame_progress_step(frame_bytes())));
   blank(extent_of_[frame]->offset + kFrameHeaderBytes, has, next);
   PMSTORE_TRY(const persist::Persisted blanked, pool_->memory().drain());
-  return store_progress(blanked, frame, next);
+  store_progress(blanked, frame, next);
+  return {};
 }
 
 // Whatever was there before must not be taken for headers of this frame. Holes stay: a page that is
@@ -175,9 +176,9 @@ void RecordFrames::blank(uint64_t first_chunk_at, uint32_t from, uint32_t end) {
 }
 
 // `headers` proves that the blank headers are durable. Before that a crash must find the earlier
-// number.
-Status RecordFrames::store_progress(persist::Persisted /*headers*/, uint32_t frame,
-                                    uint32_t chunks) {
+// number. Flushed, not durable: as long as a crash may find the earlier number, none of these
+// chunks has a header that counts.
+void RecordFrames::store_progress(persist::Persisted /*headers*/, uint32_t frame, uint32_t chunks) {
   PMSTORE_CHECK(chunks > headers_of_[frame], "a chunk with a header keeps it");
   persist::Memory& memory = pool_->memory();
   const auto progress = std::bit_cast<uint64_t>(progress_of(header_of_[frame], chunks));
@@ -185,9 +186,7 @@ Status RecordFrames::store_progress(persist::Persisted /*headers*/, uint32_t fra
       reinterpret_cast<uint64_t*>(memory.at(extent_of_[frame]->offset + kFrameProgressOffset));
   memory.store64(at, progress);
   memory.flush(at, sizeof progress);
-  PMSTORE_TRY_STATUS(memory.drain());
   headers_of_[frame] = chunks;
-  return {};
 }
 
 void RecordFrames::flush_progress() const {

@@ -7,8 +7,7 @@
 // with a base version that is at least as high as every version it ever had; the memory of two
 // frames never overlaps; no extent is taken that brings all of them above the limit; a chunk that
 // is used has a header, and no header is read that has not been written, or blanked, since its
-// frame was taken. Threads: one. The pool is borrowed. Durable on return: take(), blank_headers()
-// and give_back().
+// frame was taken. Threads: one. The pool is borrowed. Durable on return: take() and give_back().
 #pragma once
 
 #include <algorithm>
@@ -66,7 +65,8 @@ class RecordFrames {
   uint32_t end_of_headers(uint32_t frame) const;
   // From here on the chunks before `end` have headers, in the frame in which the last one of them
   // lies; and some more chunks, so that it takes no time for most. Those that had none have a blank
-  // one. Durable on return. Io.
+  // one, durably. That they have one is flushed, and durable with the next drain: it must precede
+  // the first use of such a chunk, as that of its first header does. Io.
   Status blank_headers(uint32_t end);
   // After a crash of the process alone, what says which chunks have headers may be in the CPU's
   // caches only. Must precede the first change, with a drain behind it. Flushed, not durable.
@@ -120,7 +120,7 @@ class RecordFrames {
   }
   void write_first(const persist::Extent& extent, const FrameHeader& header, uint32_t headers);
   void blank(uint64_t first_chunk_at, uint32_t from, uint32_t end);
-  Status store_progress(persist::Persisted headers, uint32_t frame, uint32_t chunks);
+  void store_progress(persist::Persisted headers, uint32_t frame, uint32_t chunks);
 
   persist::Pool* pool_;
   uint64_t identity_;  // the pool's
@@ -132,7 +132,7 @@ class RecordFrames {
   std::array<std::optional<persist::Extent>, kMostFrames> extent_of_{};
   // Where extent_of_ has one.
   std::array<FrameHeader, kMostFrames> header_of_{};
-  std::array<uint32_t, kMostFrames> headers_of_{};  // what FrameProgress has, durably
+  std::array<uint32_t, kMostFrames> headers_of_{};  // what FrameProgress has, with the next drain
 };
 
 }  // namespace pmstore::internal
