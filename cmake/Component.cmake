@@ -73,7 +73,8 @@ set(PMSTORE_SANITIZED_SHARE 0/1 CACHE STRING
 # pmstore_sanitized(PROGRAM TEST...): PROGRAM is one of those, and these tests run it. When it is in
 # another share, they have the label other_share. Programs are counted as they are registered.
 function(pmstore_sanitized program)
-  if(NOT PMSTORE_SANITIZED_SHARE MATCHES "^([0-9]+)/([1-9][0-9]*)$")
+  if(NOT PMSTORE_SANITIZED_SHARE MATCHES "^([0-9]+)/([1-9][0-9]*)$" OR
+      NOT CMAKE_MATCH_1 LESS CMAKE_MATCH_2)
     message(FATAL_ERROR "PMSTORE_SANITIZED_SHARE=${PMSTORE_SANITIZED_SHARE}: "
       "it is no share; give NUMBER/OF, as 0/2")
   endif()

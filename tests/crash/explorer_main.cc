@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,9 @@ int replay(const std::string& text) {
   fmt::print("{}{}\n", narrative, *wrong ? "failed" : "right");
   return *wrong ? 1 : 0;
 }
+
+// Where neither --runs nor --states is given.
+constexpr uint64_t kUsualStates = 100'000;
 
 // One run of each scenario after the other, until a round ends with enough states.
 int explore(const std::vector<const Scenario*>& chosen, const ExplorerOptions& options,
@@ -91,13 +95,13 @@ int run(int argc, char** argv) {
   ExplorerOptions options;
   std::vector<std::string> names;
   std::string id;
-  uint64_t states = 100'000;
+  std::optional<uint64_t> states;
   uint64_t first_seed = 0;
   uint64_t runs = UINT64_MAX;
   bool list = false;
   tests::Share share;
-  app.add_option("--states", states, "go on, round after round, to so many distinct states")
-      ->capture_default_str();
+  app.add_option("--states", states,
+                 "go on, round after round, to so many distinct states (100000 without --runs)");
   app.add_option("--scenario", names, "only this one; may be given several times");
   app.add_option("--seed", first_seed, "of the first round's runs; 0 is a script, others are drawn")
       ->capture_default_str();
@@ -130,7 +134,8 @@ int run(int argc, char** argv) {
   }
   options.share = share.number;
   options.shares = share.of;
-  return explore(chosen, options, first_seed, runs, states);
+  if (!states) states = runs == UINT64_MAX ? kUsualStates : UINT64_MAX;
+  return explore(chosen, options, first_seed, runs, *states);
 }
 
 }  // namespace

@@ -156,7 +156,7 @@ class PoolRun final : public RecordedRun {
   }
   void allocate(ExtentKind kind, uint64_t bytes) {
     const std::vector<Extent> before = extents_;
-    Extent extent{kind, first_gap(persist::round_up(bytes, persist::kXpLineBytes)),
+    Extent extent{kind, smallest_gap(persist::round_up(bytes, persist::kXpLineBytes)),
                   persist::round_up(bytes, persist::kXpLineBytes)};
     extent.entry = next_entry();
     extent.generation = generations_[extent.entry];
@@ -190,18 +190,25 @@ class PoolRun final : public RecordedRun {
     PMSTORE_CHECK(pool_->free_extent(extent).has_value(), "it is not a file");
     recorder_->mark();
   }
-  // As the pool does it: the first place, the entry with the fewest extents before.
-  uint64_t first_gap(uint64_t bytes) const {
+  // As the pool does it: the smallest gap, of equal ones the first.
+  uint64_t smallest_gap(uint64_t bytes) const {
     std::vector<Extent> in_order = extents_;
     std::sort(in_order.begin(), in_order.end(),
               [](const Extent& a, const Extent& b) { return a.offset < b.offset; });
-    uint64_t from = persist::kPoolLayoutBytes;
+    in_order.emplace_back().offset = persist::round_down(kPoolBytes, persist::kXpLineBytes);
+    uint64_t from = persist::kPoolLayoutBytes, best = 0, best_bytes = UINT64_MAX;
     for (const Extent& extent : in_order) {
-      if (extent.offset - from >= bytes) break;
+      const uint64_t gap = extent.offset - from;
+      if (gap >= bytes && gap < best_bytes) {
+        best = from;
+        best_bytes = gap;
+      }
       from = extent.offset + extent.bytes;
     }
-    return from;
+    PMSTORE_CHECK(best != 0, "the pool has room");
+    return best;
   }
+  // As the pool does it: the one with the fewest extents before.
   uint32_t next_entry() {
     std::optional<uint32_t> least;
     for (uint32_t i = 0; i < generations_.size(); ++i) {

@@ -103,10 +103,13 @@ bool finds_nothing_without_mutant(Limits limits, const tests::Share& share) {
   Looks looks;
   looks.deaths.most_deaths = limits.deaths;
   looks.deaths.draw = limits.draw;
-  for (ExplorerOptions* look : {&looks.quick, &looks.thorough, &looks.deaths}) {
+  for (ExplorerOptions* look : {&looks.quick, &looks.thorough}) {
     look->share = share.number + (share.of > 1 ? limits.draw % kParts * share.of : 0);
     look->shares = share.of > 1 ? kParts * share.of : 1;
   }
+  // The draw chooses among the deaths already.
+  looks.deaths.share = share.number;
+  looks.deaths.shares = share.of;
   for (const Scenario& scenario : scenarios()) {
     if (!scenario.for_mutants) continue;
     for (uint64_t seed = 0; seed < limits.rounds; ++seed) {

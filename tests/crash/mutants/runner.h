@@ -20,7 +20,13 @@ struct Runner {
   std::function<bool(const tests::Share&)> finds_nothing;
   // Looks for the active mutant, in a process of its own.
   std::function<bool(const Mutant&, bool verbose)> notices;
+  // One run may notice what another does not: threads meet in different ways.
+  bool may_differ = false;
 };
+
+// Ends this process, as one that hangs, when it has used so much processor time in all, or after
+// ten times as long. Replaces what was set before.
+void limit_time(unsigned seconds);
 
 // Adds the options that all have to `app`, which may have others, and runs. Gives the exit status:
 // 0 every mutant was noticed, 1 one was not, 2 wrong usage.

@@ -5,12 +5,16 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <new>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "persist/pool_layout.h"
 #include "pmstore/check.h"
+#include "pmstore/layout/checkpoint_layout.h"
 #include "tests/crash/crash_image.h"
 #include "tests/unit/pmstore/shard/checkpoint_fixture.h"
 
@@ -291,6 +295,30 @@ TEST_F(CheckpointTest, DamagedInAnyByteLeadsToAStartThatReadsAllRecords) {
     ASSERT_TRUE(!report.from_checkpoint || before == std::byte{0}) << i;
   }
   EXPECT_GT(refused, where->bytes * 9 / 10);
+}
+
+// Both parts are whole. What is in them may or may not show that they have changed places; the
+// checksum of the directory does.
+TEST_F(CheckpointTest, WhosePartsChangedPlacesIsOfNoUse) {
+  make_pool(4, 32 << 20);
+  content_.clear();
+  for (int i = 0; i < 9000; ++i) put(ordered_, fmt::format("{:0500}", i), "v");
+  ASSERT_TRUE(store_->close());
+  const auto where = extent();
+  ASSERT_TRUE(where);
+  CheckpointHeader header;
+  std::memcpy(&header, region_.data() + where->offset, sizeof(header));
+  std::byte* const directory = region_.data() + where->offset + header.directory_offset;
+  std::vector<CheckpointSection*> parts;
+  for (uint32_t i = 0; i < header.sections; ++i) {
+    auto* const section = std::launder(reinterpret_cast<CheckpointSection*>(directory) + i);
+    if (std::string_view(section->name) == "nodes") parts.push_back(section);
+  }
+  ASSERT_GE(parts.size(), 2u);
+  std::swap(parts[0]->part, parts[1]->part);
+  restart(false);
+  EXPECT_EQ(store_->recovery().checkpoint_refused, "its directory is damaged");
+  EXPECT_EQ(difference(*store_), "");
 }
 
 TEST_F(CheckpointTest, IsWholeOrOfNoUseWheneverThePowerGoes) {
