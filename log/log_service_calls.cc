@@ -228,9 +228,9 @@ void LogSessions::answer_create(service::Session& session, fabric::RpcCall& call
     PMSTORE_TRY_STATUS(describe_log(*session.endpoint, *made, false, writer));
     return fill(call, writer);
   };
+  look_for_failure(store_, host());
   if (session.ended) return;
   const Status answered = answer();
-  look_for_failure(store_, host());
   if (!answered) call.reply_error(answered.error());
 }
 

@@ -223,7 +223,11 @@ void LogStore::limit_to(uint64_t bytes) { state_->directory.limit_to(bytes); }
 size_t LogStore::damaged_places() const { return state_->directory.damaged_places(); }
 persist::Memory& LogStore::memory() const { return state_->memory; }
 
-std::vector<LogExtent> LogStore::extents() const { return state_->directory.extents(); }
+// Sessions hear of the area with its first log, so it may go without being withdrawn from them.
+std::vector<LogExtent> LogStore::extents() const {
+  if (state_->area_is_new) return {};
+  return state_->directory.extents();
+}
 
 std::span<std::byte> LogStore::memory_of(const LogExtent& extent) const {
   PMSTORE_CHECK(state_->memory.contains(extent.offset, extent.bytes), "extents lie in the pool");

@@ -146,6 +146,7 @@ class LogStore {
   Result<Where> where(uint64_t id) const;
 
   // For registering: the extents of logs, the area (name 0) first, their memory, and the words.
+  // While the area is made for a first log that create() has not made yet, there is none.
   std::vector<LogExtent> extents() const;
   std::span<std::byte> memory_of(const LogExtent& extent) const;
   // Is told an extent's name before the extent is given back; no device may have a right to it when

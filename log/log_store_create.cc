@@ -110,7 +110,7 @@ Status LogStore::State::make_area() {
   return {};
 }
 
-// What is refused takes nothing.
+// What is refused takes nothing. No device has a right to the area: extents() has not shown it.
 Status LogStore::State::drop_new_area() {
   if (!std::exchange(area_is_new, false)) return {};
   prepared.reset();  // its region may lie in the area

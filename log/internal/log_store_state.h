@@ -77,7 +77,8 @@ struct LogStore::State {
     RingRoom room;
   };
   std::optional<Prepared> prepared;
-  bool area_is_new = false;  // it was made for a first log, which does not exist yet
+  // The area was made for a first log, which does not exist yet. It is not among extents().
+  bool area_is_new = false;
 
   const LogSlot& slot(const Log& log) const { return directory.places()[log.place].slot; }
   // Replicas of one log agree on LSNs, and their pools need not agree on rules.

@@ -1,7 +1,12 @@
 // A server makes a large log in many turns: others are answered meanwhile, and the client that asks
 // may go.
+#include <sys/mman.h>
+
+#include <algorithm>
 #include <cstring>
 
+#include "log/log_client.h"
+#include "log/log_reader.h"
 #include "tests/unit/log/log_service_fixture.h"
 
 namespace pmstore::log {
@@ -13,8 +18,9 @@ constexpr uint64_t kLargeLog = 6 << 20;
 // Free space of the pool that was a log's, so that it has to be zeroed.
 class LogCreates : public LogServiceTest {
  protected:
-  explicit LogCreates(uint64_t area_bytes = 64 * 1024)
-      : LogServiceTest(persist::Domain::kMemoryController, area_bytes, kFreeForCreates) {}
+  explicit LogCreates(uint64_t area_bytes = 64 * 1024,
+                      persist::Domain domain = persist::Domain::kMemoryController)
+      : LogServiceTest(domain, area_bytes, kFreeForCreates) {}
   void SetUp() override {
     const auto used =
         pool_.pool()
@@ -79,7 +85,26 @@ class LogCreates : public LogServiceTest {
 
 class FirstLogCreates : public LogCreates {
  protected:
-  FirstLogCreates() : LogCreates(0) {}
+  explicit FirstLogCreates(persist::Domain domain = persist::Domain::kMemoryController)
+      : LogCreates(0, domain) {}
+
+  void begin_first() {
+    abandoned_ = std::make_unique<Task<Result<std::vector<std::byte>>>>(creating(*asking_, "first"));
+    abandoned_->start();
+    until_the_area_is_made();
+  }
+  void until_the_area_is_made() {
+    for (int i = 0; i < 100 && !LogStore::is_in(pool_.pool()); ++i) turns(1);
+    ASSERT_TRUE(LogStore::is_in(pool_.pool())) << "the area is made first";
+  }
+  void abandon_first() {
+    abandoned_.reset();
+    asking_.reset();
+    let_time_pass(10);
+    ASSERT_FALSE(LogStore::is_in(pool_.pool()));
+  }
+
+  std::unique_ptr<Task<Result<std::vector<std::byte>>>> abandoned_;
 };
 
 TEST_F(LogCreates, OthersAreAnsweredWhileALogIsMade) {
@@ -121,24 +146,82 @@ TEST_F(LogCreates, ASessionThatEndsMeanwhileLeavesNothingAndTheNextIsServed) {
 
 TEST_F(FirstLogCreates, ASessionThatEndsMeanwhileLeavesNoArea) {
   const uint64_t free = free_bytes();
-  auto abandoned =
-      std::make_unique<Task<Result<std::vector<std::byte>>>>(creating(*asking_, "large"));
-  abandoned->start();
-  for (int i = 0; i < 100 && extents() == 0; ++i) turns(1);
-  ASSERT_EQ(extents(), 1u) << "the area is made first";
-  abandoned.reset();
-  asking_.reset();
-  let_time_pass(10);
+  begin_first();
+  abandon_first();
   EXPECT_EQ(extents(), 0u);
   EXPECT_EQ(free_bytes(), free);
+}
+
+TEST_F(FirstLogCreates, ASessionThatComesMeanwhileHasNoRightToTheAreaThatGoes) {
+  begin_first();
+  const auto area = pool_.pool().info().extents.back();
+  ASSERT_EQ(area.kind, persist::ExtentKind::kLog);
+  const auto third = session(3);
+  EXPECT_EQ(third->session.extents, 0u);
+  EXPECT_EQ(counters().extents_registered, 0u);
+  abandon_first();
+  EXPECT_EQ(counters().extents_registered, 0u);
+  const auto taken =
+      pool_.pool().allocate_extent(persist::ExtentKind::kRecords, area.bytes).value();
+  EXPECT_EQ(taken.offset, area.offset) << "the space is another kind's";
+}
+
+TEST_F(FirstLogCreates, ALogIsReadWhereItLiesAlthoughAnEarlierAreaLayElsewhere) {
+  begin_first();
+  const auto area = pool_.pool().info().extents.back();
+  const auto third = session(3);
+  abandon_first();
+  const auto taken =
+      pool_.pool().allocate_extent(persist::ExtentKind::kRecords, area.bytes).value();
+  ASSERT_EQ(taken.offset, area.offset);
+  std::memset(pool_.pool().memory().at(taken.offset), 7, taken.bytes);
+  const uint64_t log = create(*third, "later");
+  ASSERT_TRUE(append(*third, log, {"entry"}));
+  EXPECT_GT(counters().extents_registered, 0u);
+  const auto client = std::move(*run(LogClient::connect(executor_, uri_, {})));
+  const auto reader = std::move(*run(LogReader::open(*client, log, {})));
+  const auto entry = run(reader->next());
+  ASSERT_TRUE(entry) << entry.error().to_string();
+  EXPECT_EQ(entry->payload.size(), 5u);
+}
+
+class FirstLogCreatesOnAFile : public FirstLogCreates {
+ protected:
+  FirstLogCreatesOnAFile() : FirstLogCreates(persist::Domain::kNone) {
+    options_.host.observer = &observer_;
+  }
+  class Failures final : public SessionObserver {
+   public:
+    void on_session(const SessionName&) override {}
+    void on_refused(const SessionName&, const Error&) override {}
+    void on_ended(const SessionName&, SessionEnd) override {}
+    void on_failure(const Error&) override { ++count; }
+    int count = 0;
+  };
+  Failures observer_;
+};
+
+TEST_F(FirstLogCreatesOnAFile, AFailedWriteIsToldAlsoWhenTheClientHasGone) {
+  begin_first();
+  // msync of a hole in the address space is ENOMEM.
+  std::byte* const lost = pool_.bytes().data() + pool_.bytes().size() - 4096;
+  pool_.pool().memory().flush(lost, 1);
+  ASSERT_EQ(munmap(lost, 4096), 0);
+  EXPECT_EQ(observer_.count, 0);
+  abandoned_.reset();
+  asking_.reset();
+  let_time_pass(10);
+  EXPECT_EQ(observer_.count, 1);
+  ASSERT_NE(
+      mmap(lost, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+      MAP_FAILED);
 }
 
 TEST_F(FirstLogCreates, AStopMeanwhileLeavesNoArea) {
   const uint64_t free = free_bytes();
   auto made = creating(*asking_, "large");
   made.start();
-  for (int i = 0; i < 100 && extents() == 0; ++i) turns(1);
-  ASSERT_EQ(extents(), 1u);
+  until_the_area_is_made();
   ASSERT_TRUE(host_->stop());
   EXPECT_EQ(extents(), 0u);
   EXPECT_EQ(answer(made).code(), ErrorCode::kDisconnected);
