@@ -80,7 +80,8 @@ Status PmemobjPool::start(const std::string& path, const std::string& file, bool
       bytes, MemoryOptions{.domain = domain, .non_temporal_bytes = options.non_temporal_bytes});
   heap_.emplace(*memory_, facts_);
   freed_ = FreedBlocks(file_.descriptor(), path);
-  holes_are_slow_ = !freed_.can_release() && is_in_memory(file_.descriptor());
+  in_memory_ = is_in_memory(file_.descriptor());
+  holes_are_slow_ = in_memory_ && !freed_.can_release();
   const uint64_t layout_offset = round_up(facts_.root_offset, kXpLineBytes);
   if (format) {
     PMSTORE_TRY_STATUS(Catalog::format(*memory_, layout_offset, options.padding));
@@ -235,7 +236,7 @@ Status PmemobjPool::zero_extent(const Extent& extent) {
 
 Status PmemobjPool::zero_range(ByteRange range) {
   if (file_.facts().medium != Medium::kDeviceDax) {
-    return holes_are_slow_ ? zero_where_read(range) : zero_between_holes(range);
+    return in_memory_ ? zero_where_read(range) : zero_between_holes(range);
   }
   memory_->zero(memory_->at(range.begin), range.end - range.begin);
   memory_->flush(memory_->at(range.begin), range.end - range.begin);
@@ -271,7 +272,7 @@ Status PmemobjPool::zero_where_read(ByteRange range) {
   constexpr uint64_t kReadBytes = 64 << 10;
   constexpr uint64_t kPageBytes = 4096;
   const auto read = std::make_unique_for_overwrite<std::byte[]>(kReadBytes);
-  for (uint64_t at = range.begin; at < range.end;) {
+  for (uint64_t at = end_of_hole(range); at < range.end; at = end_of_hole({at, range.end})) {
     const uint64_t end = std::min(range.end, round_down(at, kPageBytes) + kReadBytes);
     PMSTORE_TRY_STATUS(read_bytes(file_.descriptor(), info_.path, at, {read.get(), end - at}));
     for (const std::byte* from = read.get(); at < end;) {

@@ -74,9 +74,11 @@ class PmemobjPool final : public Pool, public SparseBlocks, public ResidentPages
   Result<Persisted> store_tag(const Extent& extent, uint64_t tag);
   // Zeroes what is not known to be zero. Flushed, not durable.
   Status zero_extent(const Extent& extent);
-  // The same of a range of which nothing is known, by the holes of the file.
+  // The same of a range of which nothing is known.
   Status zero_range(ByteRange range);
+  // All that is not a hole.
   Status zero_between_holes(ByteRange range);
+  // The pages that are not zero.
   Status zero_where_read(ByteRange range);
   // Up to where the range is one hole, as far as that is quickly known.
   uint64_t end_of_hole(ByteRange range) const;
@@ -97,8 +99,10 @@ class PmemobjPool final : public Pool, public SparseBlocks, public ResidentPages
   FreedBlocks freed_;
   ZeroedRanges zeroed_;     // no extent lies in them
   uint64_t undrained_ = 0;  // bytes that were zeroed ahead since the last drain for them
-  // Its file system looks for holes page by page where blocks were reserved and never written:
-  // 14 ms for each GiB on Linux 6.18's tmpfs. Reading gives zeroes there, and takes no memory.
+  // On tmpfs, which looks for the end of data page by page, however far away that is: 15 ms for
+  // each GiB on Linux 6.18. Reading gives zeroes where there are no blocks, and takes no memory.
+  bool in_memory_ = false;
+  // The end of a hole is far away, too: blocks were reserved, and never written.
   bool holes_are_slow_ = false;
   bool filling_ = false;  // make_extent() is under way: its room still counts as free
 };

@@ -1,5 +1,5 @@
-// What a client feels while others make logs, rings and space for files, in a pool that has all its
-// blocks and whose free space had other data before.
+// What a client feels while others make logs, rings and space for files, in a pool whose free space
+// had other data before. Its file has all its blocks, or is sparse and has those of that data.
 //
 // The server has a thread of its own. On the main thread a client overwrites one record all the
 // time, and others make a log, write a file, or commit one-sided for the first time. Turns of the
@@ -42,9 +42,10 @@ struct Options {
   std::vector<uint64_t> logs = {uint64_t{256} << 20, uint64_t{1} << 30};
   uint64_t file_bytes = uint64_t{256} << 20;
   unsigned clients = 64;
+  bool sparse = false;
 };
 
-// As after logs, files and records that have gone.
+// As after logs, files and records that have gone; in a sparse file, before their blocks have gone.
 void use_free_space(persist::Pool& pool) {
   std::vector<persist::Extent> taken;
   for (uint64_t most = pool.largest_free_extent(); most > 0; most = pool.largest_free_extent()) {
@@ -58,6 +59,7 @@ void use_free_space(persist::Pool& pool) {
 std::unique_ptr<persist::Pool> make_pool(const Options& options) {
   persist::PoolOpenOptions with;
   if (!options.domain.empty()) with.assume_domain = *persist::parse_domain(options.domain);
+  with.sparse = options.sparse;
   std::filesystem::remove(options.pool);
   FormatOptions format;
   format.rings = std::max(options.clients, 1u);
@@ -251,6 +253,7 @@ int main(int argc, char** argv) {
   app.add_option("--logs", options.logs, "bytes of each log");
   app.add_option("--file-bytes", options.file_bytes, "of the file; under cpu only");
   app.add_option("--clients", options.clients, "that write for the first time");
+  app.add_flag("--sparse", options.sparse, "the pool's file has blocks only where it has data");
   CLI11_PARSE(app, argc, argv);
   Load(options).run();
   return 0;
