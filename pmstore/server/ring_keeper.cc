@@ -78,8 +78,12 @@ base::Task<Status> RingKeeper::find_ring(Session& session) {
     co_return make_error(ErrorCode::kBackPressure,
                          "this client's last session is still being resolved; try again");
   }
-  if (const auto free = unowned()) co_return take(session, *free);
-  PMSTORE_CO_TRY_STATUS(co_await zero_ahead(session));
+  auto free = unowned();
+  if (!free) {
+    PMSTORE_CO_TRY_STATUS(co_await zero_ahead(session));
+    free = unowned();  // a ring may have lost its owner in those turns
+  }
+  if (free) co_return take(session, *free);
   auto made = core_.store->make_ring();
   if (made) {
     // Rings of an extent that no client has used yet stay where they are meanwhile.

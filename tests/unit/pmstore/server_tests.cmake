@@ -3,8 +3,8 @@ pmstore_test(pmstore_abandoned_commit_test ONE_THREAD SOURCES abandoned_commit_t
 pmstore_test(pmstore_server_test ONE_THREAD
   SOURCES abandoned_reconnect_test.cc atomics_fail_test.cc background_atomics_test.cc
     damaged_record_test.cc kept_lock_test.cc old_place_test.cc ordered_session_test.cc
-    phantom_test.cc region_rights_test.cc rings_on_demand_test.cc session_end_test.cc
-    session_places_test.cc
+    phantom_test.cc region_rights_test.cc rings_of_one_extent_test.cc rings_on_demand_test.cc
+    session_end_test.cc session_places_test.cc
   DEPS pmstore crash_image)
 pmstore_test(pmstore_joint_commit_test ONE_THREAD
   SOURCES held_moves_test.cc joint_commit_test.cc joint_group_test.cc open_transactions_test.cc
