@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -120,6 +121,9 @@ class LogDirectory {
     uint64_t offset;
     uint64_t bytes;
   };
+  // Of all live logs, by extent and offset.
+  std::vector<Gap> regions() const;
+  // One pass over the places: it is asked for before each part of a log that is zeroed ahead.
   std::vector<Gap> gaps() const;
   uint64_t new_area_bytes() const;
   // Of the room that take_room() would take; nullopt: that is Full.
@@ -127,7 +131,8 @@ class LogDirectory {
   uint64_t extent_bytes() const;
   uint64_t free_in_pool() const;
   uint64_t free_for_logs() const;
-  void add_gaps(const LogExtent& extent, std::vector<Gap>& free) const;
+  // `taken`: its regions, in order.
+  void add_gaps(const LogExtent& extent, std::span<const Gap> taken, std::vector<Gap>& free) const;
   const persist::Extent* find_room(uint64_t name) const;
   Error no_room(uint64_t bytes) const;
   static LogAreaHeader header_of(uint64_t slots, uint64_t identity, uint64_t bytes);

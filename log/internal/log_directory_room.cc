@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
+#include <utility>
 
 #include "base/check.h"
 #include "base/size_text.h"
@@ -134,16 +136,24 @@ Result<size_t> LogDirectory::free_place() const {
       fmt::format("all {} places for logs of this pool are taken: delete a log", places_.size()));
 }
 
-void LogDirectory::add_gaps(const LogExtent& extent, std::vector<Gap>& free) const {
+std::vector<LogDirectory::Gap> LogDirectory::regions() const {
   std::vector<Gap> taken;
+  taken.reserve(places_.size());
   for (const Place& place : places_) {
-    if (!place.live() || place.slot.extent != extent.name) continue;
-    taken.push_back({extent.name, place.slot.region_offset, place.slot.region_bytes});
+    if (!place.live()) continue;
+    taken.push_back({place.slot.extent, place.slot.region_offset, place.slot.region_bytes});
   }
-  std::sort(taken.begin(), taken.end(),
-            [](const Gap& a, const Gap& b) { return a.offset < b.offset; });
+  std::sort(taken.begin(), taken.end(), [](const Gap& a, const Gap& b) {
+    return std::pair(a.extent, a.offset) < std::pair(b.extent, b.offset);
+  });
+  return taken;
+}
+
+void LogDirectory::add_gaps(const LogExtent& extent, std::span<const Gap> taken,
+                            std::vector<Gap>& free) const {
   uint64_t at = extent.name == 0 ? header_.regions_offset : kRoomReservedBytes;
   for (const Gap& region : taken) {
+    PMSTORE_CHECK(region.extent == extent.name, "a gap lies in the extent of its neighbours");
     if (region.offset > at) free.push_back({extent.name, at, region.offset - at});
     at = std::max(at, region.offset + region.bytes);
   }
@@ -152,8 +162,14 @@ void LogDirectory::add_gaps(const LogExtent& extent, std::vector<Gap>& free) con
 }
 
 std::vector<LogDirectory::Gap> LogDirectory::gaps() const {
+  const std::vector<Gap> taken = regions();
   std::vector<Gap> free;
-  for (const LogExtent& extent : extents()) add_gaps(extent, free);
+  for (const LogExtent& extent : extents()) {
+    const auto [from, to] =
+        std::equal_range(taken.begin(), taken.end(), Gap{extent.name, 0, 0},
+                         [](const Gap& a, const Gap& b) { return a.extent < b.extent; });
+    add_gaps(extent, {from, to}, free);
+  }
   return free;
 }
 

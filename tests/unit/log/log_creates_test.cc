@@ -89,7 +89,8 @@ class FirstLogCreates : public LogCreates {
       : LogCreates(0, domain) {}
 
   void begin_first() {
-    abandoned_ = std::make_unique<Task<Result<std::vector<std::byte>>>>(creating(*asking_, "first"));
+    abandoned_ =
+        std::make_unique<Task<Result<std::vector<std::byte>>>>(creating(*asking_, "first"));
     abandoned_->start();
     until_the_area_is_made();
   }
