@@ -38,8 +38,8 @@ constexpr uint64_t kQuietNs = 500'000'000;
 constexpr uint64_t kSmallShare = 256;
 // A scan is over when no page of it was asked for in so much time.
 constexpr uint64_t kScanPauseNs = 10'000'000'000;
-// Each attempt to move in a log that is held writes anew what holds it. So the pauses grow, until
-// enough of it was released.
+// Each attempt to move in a log that is held writes anew what holds it. So the pauses grow, and the
+// release of as much as the last attempt lacked ends one.
 constexpr unsigned kMostHeldDoublings = 7;  // to 64 s
 
 // A page that is read, or a drain, may take as long as the disk.
@@ -254,19 +254,25 @@ base::Task<void> ServerCore::wait_for_scans() {
 base::Task<void> ServerCore::pause_after_move(uint64_t took_ns) {
   const unsigned waits = store->moving_waits();
   if (waits > 0) {
-    co_await pause_while_held(kQuietNs << std::min(waits - 1, kMostHeldDoublings));
+    move_at_ns_ = executor.now_ns() + (kQuietNs << std::min(waits - 1, kMostHeldDoublings));
+    co_await executor.sleep_for(kQuietNs);
+    co_await pause_while_held();
   } else if (took_ns > 0) {
     co_await executor.sleep_for(took_ns);
   }
 }
 
-// The release of the log ends it, but not before kQuietNs are over.
-base::Task<void> ServerCore::pause_while_held(uint64_t most_ns) {
-  co_await executor.sleep_for(kQuietNs);
-  if (most_ns == kQuietNs || !store->moving_is_held()) co_return;
-  base::Task<void> end = end_pause_in(most_ns - kQuietNs);
-  end.start();
-  co_await move_again_.wait();
+bool ServerCore::moving_is_too_early() const {
+  return store->moving_is_held() && executor.now_ns() < move_at_ns_;
+}
+
+// A release of the log ends it, unless others have taken again what was released.
+base::Task<void> ServerCore::pause_while_held() {
+  while (moving_is_too_early()) {
+    base::Task<void> end = end_pause_in(move_at_ns_ - executor.now_ns());
+    end.start();
+    co_await move_again_.wait();
+  }
 }
 
 base::Task<void> ServerCore::end_pause_in(uint64_t ns) {
@@ -286,6 +292,10 @@ base::Task<void> ServerCore::move_while_quiet() {
     co_await wait_for_scans();
     co_await executor.yield();  // answers go first
     group.finish();
+    if (moving_is_too_early()) {
+      co_await pause_while_held();
+      continue;
+    }
     const uint64_t begun_ns = executor.now_ns();
     const auto more = store->move_some_records(most);
     const uint64_t ended_ns = executor.now_ns();

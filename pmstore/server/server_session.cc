@@ -49,7 +49,7 @@ ServerCore::ServerCore(Executor& executor_in, persist::Pool& pool_in, ServerOpti
       if (place.session) tell_known(*place.session);
     }
   });
-  store->log().on_less_reserved([this] {
+  store->log().on_less_held([this] {
     if (move_again_.waiting() > 0 && !store->moving_is_held()) move_again_.notify_all();
   });
   host.add(*this);

@@ -269,7 +269,8 @@ class ServerCore final : public service::Service {
   base::Task<void> wait_for_scans();
   base::Task<void> move_while_quiet();
   base::Task<void> pause_after_move(uint64_t took_ns);
-  base::Task<void> pause_while_held(uint64_t most_ns);
+  bool moving_is_too_early() const;
+  base::Task<void> pause_while_held();
   base::Task<void> end_pause_in(uint64_t ns);
   bool release_some_blocks();
   bool register_one_frame();
@@ -339,6 +340,7 @@ class ServerCore final : public service::Service {
   ScanPatience scan_patience_;           // of it
   uint64_t scans_over_at_ = 0;           // ScanCursors::pages() when all scans were over
   base::WaitList move_again_{executor};  // pause_while_held()
+  uint64_t move_at_ns_ = 0;              // though the log is held
   // The same of give_back_idle_slabs(), and of release_leftovers().
   uint64_t idle_seen_ = UINT64_MAX;
   uint64_t leftovers_seen_ = UINT64_MAX;

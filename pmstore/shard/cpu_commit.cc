@@ -288,12 +288,6 @@ CommitPlan* CpuCommit::another_free_plan() {
   return plans_.back().get();
 }
 
-bool CpuCommit::has_free_plan() const {
-  if (plans_.size() < kMostPrepared) return true;
-  return std::any_of(plans_.begin(), plans_.end(),
-                     [](const auto& plan) { return plan->is_free(); });
-}
-
 Status CpuCommit::plan_transaction(CommitPlan& plan, const CommitView& request, Basis basis) {
   plan.begin(request.client, request.sequence);
   Status planned = plan_writes(plan, request, basis);

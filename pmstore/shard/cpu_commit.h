@@ -99,12 +99,8 @@ class CpuCommit {
   // visible. Requires that each is_movable() and that no transaction is in the group (CHECK).
   // Nothing has changed after Full: there is no slot for the first one; TooLarge: the log does not
   // take them together; Busy: SlabArena::allocate_for_move() is; BackPressure: undecided
-  // transactions hold the log. Io; CommitUnknown, and
-  // then the failure is latched.
+  // transactions hold the log. Io; CommitUnknown, and then the failure is latched.
   Result<size_t> move(TxId id, std::span<const SlotOffset> slots);
-
-  // Fewer than kMostPrepared are in use.
-  bool has_free_plan() const;
 
   // ---- groups ----
 

@@ -114,18 +114,13 @@ Result<bool> RecordMover::move_found(uint32_t from) {
 }
 
 // Each attempt writes anew what holds the log. So the next one is due when as much was released as
-// this one lacked; half of it, because a release may count twice.
+// this one lacked.
 void RecordMover::note_held() {
   held_ = true;
-  no_plan_ = !commits_.has_free_plan();
-  const uint64_t reserved = log_.reserved_bytes();
-  held_above_ = reserved - std::min(reserved, (log_.missing_bytes() + 1) / 2);
+  held_above_ = log_.held_bytes() - std::min(log_.held_bytes(), log_.missing_bytes());
 }
 
-bool RecordMover::is_held() const {
-  if (waits_ == 0) return false;
-  return no_plan_ ? !commits_.has_free_plan() : log_.reserved_bytes() > held_above_;
-}
+bool RecordMover::is_held() const { return waits_ > 0 && log_.held_bytes() > held_above_; }
 
 void RecordMover::end_slab() {
   records_.arena().end_emptying_slab();

@@ -42,12 +42,11 @@ class RecordMover {
   // Requires that no transaction waits in a group (CHECK). Io, Full: there is no session number;
   // CommitUnknown, which latches a failure.
   Result<bool> step(size_t most = kMostRecords);
-  // So many steps, up to the last one, found no room in the log, which undecided transactions hold,
-  // or no plan: they have moved nothing, and the next one tries the same records. 0: the last one
-  // did not.
+  // So many steps, up to the last one, found no room in the log, which undecided transactions hold:
+  // they have moved nothing, and the next one tries the same records. 0: the last one did not.
   unsigned waits() const { return waits_; }
-  // Behind such a step: the next one would find no room either, because not enough of the log was
-  // released, or no plan.
+  // Behind such a step: not as much of the log was released since as it lacked, or others have
+  // taken it again. So the next step would find no room, but for space around entries of the log.
   bool is_held() const;
   // Nothing is being emptied any more; slots that were kept back are handed out.
   void stop();
@@ -75,10 +74,9 @@ class RecordMover {
   uint32_t before_ = 0;                  // slabs from here on were looked at in this round
   std::optional<SlabArena::Slab> slab_;  // that is being emptied
   uint32_t index_ = 0;                   // of its next slot
-  bool held_ = false;                    // the log, or each plan, when this step wanted to move
+  bool held_ = false;                    // the log, when this step wanted to move
   unsigned waits_ = 0;
-  bool no_plan_ = false;           // it was held by plans, else by the log:
-  uint64_t held_above_ = 0;        // while more than that is reserved
+  uint64_t held_above_ = 0;        // and it is while more than that is held
   std::vector<SlotOffset> slots_;  // of one step
   uint64_t moved_ = 0;
 };

@@ -150,10 +150,8 @@ Result<uint64_t> ShardLog::append(TxId id, std::span<std::byte> scratch, uint64_
                 "the limit is checked where the plan is made");
   const uint64_t needed = worst_room(payload_bytes) + room_for_mark(ring_bytes_) + reserved_;
   const uint64_t free_bytes = ring_->position().free_bytes();
-  if (free_bytes < needed) {
-    missing_bytes_ = needed - free_bytes;
-    return no_room();
-  }
+  missing_bytes_ = needed - std::min(needed, free_bytes);
+  if (missing_bytes_ > 0) return no_room();
   PMSTORE_TRY_STATUS(ring_->append_in(id.sequence, scratch, payload_bytes));
   committed_.push_back(id);
   ++unapplied_;
@@ -172,24 +170,23 @@ bool ShardLog::has(TxId id) const {
 
 // ---- transactions of several servers ----
 
-void ShardLog::set_pin(TxId id, const Pin& pin) {
-  const auto [at, fresh] = pins_.try_emplace(id);
-  const uint64_t before = fresh ? 0 : at->second.room();
-  at->second = pin;
-  set_reserved(reserved_ - before + pin.room());
-}
+void ShardLog::set_pin(TxId id, const Pin& pin) { count_pin(std::exchange(pins_[id], pin), pin); }
 
-void ShardLog::set_reserved(uint64_t bytes) {
-  const bool less = bytes < std::exchange(reserved_, bytes);
-  if (less && less_reserved_) less_reserved_();
+// A pin without room stands for none.
+void ShardLog::count_pin(const Pin& before, const Pin& after) {
+  PMSTORE_CHECK(reserved_ >= before.room() && held_ >= before.held(), "what is pinned is counted");
+  reserved_ = reserved_ - before.room() + after.room();
+  held_ = held_ - before.held() + after.held();
+  PMSTORE_CHECK(held_ >= reserved_, "room that is reserved is held");
+  if (after.held() < before.held() && less_held_) less_held_();
 }
 
 void ShardLog::unpin(TxId id) {
   const auto at = pins_.find(id);
-  PMSTORE_CHECK(at != pins_.end() && reserved_ >= at->second.room(), "what is pinned is unpinned");
-  const uint64_t room = at->second.room();
+  PMSTORE_CHECK(at != pins_.end(), "what is pinned is unpinned");
+  const Pin pin = at->second;
   pins_.erase(at);
-  set_reserved(reserved_ - room);
+  count_pin(pin, {});
 }
 
 void ShardLog::note_pin(TxId id, const log::EntryView& entry, const ShardRecordReader& record) {
@@ -207,7 +204,7 @@ void ShardLog::note_pin(TxId id, const log::EntryView& entry, const ShardRecordR
     const auto& [other, pin] = each;
     const bool known =
         pin.committed && is_of_session(other, id) && other.sequence <= decision->known_through;
-    if (known) reserved_ -= pin.room();
+    if (known) count_pin(pin, {});
     return known;
   });
   if (record.kind() == ShardRecordKind::kCommit) {

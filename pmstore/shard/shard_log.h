@@ -149,10 +149,13 @@ class ShardLog {
   // be so everywhere.
   std::vector<TxId> pinned_transactions() const;
   uint64_t reserved_bytes() const { return reserved_; }
-  // Called whenever less is reserved than before.
-  void on_less_reserved(std::function<void()> then) { less_reserved_ = std::move(then); }
-  // So much room the last append() lacked that was BackPressure. What is reserved less counts twice
-  // at most: the reserve itself, and the record that it was for.
+  // What no truncation can free, with the space around entries at its largest: what is reserved,
+  // and what is pinned. A record that is logged in the room for it leaves that as it is.
+  uint64_t held_bytes() const { return held_; }
+  // Called whenever less is held than before.
+  void on_less_held(std::function<void()> then) { less_held_ = std::move(then); }
+  // So much room the last append() lacked; 0: it had room. Another one has none before so much less
+  // is held, but for space around entries.
   uint64_t missing_bytes() const { return missing_bytes_; }
 
   // The client of `through` knows the outcomes of its numbers of that session through this one.
@@ -186,9 +189,14 @@ class ShardLog {
       if (lsn == kNotLogged) return 2 * (redo_room + decision_room);
       return committed ? decision_room : redo_room + 2 * decision_room;
     }
+    // With the record that is pinned.
+    uint64_t held() const {
+      if (lsn == kNotLogged) return room();
+      return room() + (committed ? decision_room : redo_room);
+    }
   };
   void set_pin(TxId id, const Pin& pin);
-  void set_reserved(uint64_t bytes);
+  void count_pin(const Pin& before, const Pin& after);
   // Of a walk in restore().
   void note_pin(TxId id, const log::EntryView& entry, const ShardRecordReader& record);
   Status append_copies(const std::vector<uint64_t>& lsns);
@@ -217,7 +225,8 @@ class ShardLog {
   std::deque<TxId> committed_;
   std::unordered_map<TxId, Pin, HashOfTxId> pins_;
   uint64_t reserved_ = 0;  // the sum of their rooms
-  std::function<void()> less_reserved_;
+  uint64_t held_ = 0;      // the same of held()
+  std::function<void()> less_held_;
   uint64_t missing_bytes_ = 0;
   std::function<void()> ask_what_is_known_;
   WrittenSlots slots_;

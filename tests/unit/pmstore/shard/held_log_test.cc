@@ -27,23 +27,32 @@ class HeldLog : public TwoPhaseFixture {
     }
     ASSERT_TRUE(s_.store().arena().looks_sparse());
   }
+  bool lock_one() {
+    if (!lock(put("held" + std::to_string(names_++), "v"))) return false;
+    held_.push_back(last_);
+    return true;
+  }
   void hold_the_log() {
-    for (int i = 0; lock(put("held" + std::to_string(i), "v")); ++i) {
-      held_.push_back(last_);
-      ASSERT_TRUE(prepare());
-    }
+    while (lock_one()) ASSERT_TRUE(prepare());
   }
   void release_one() {
     ASSERT_FALSE(held_.empty());
     ASSERT_TRUE(finish(two_phase().abort(held_.back(), 0)));
     held_.pop_back();
   }
+  // Does it move something?
+  bool step_moves() {
+    const uint64_t before = s_.store().moved_records();
+    EXPECT_TRUE(*s_.store().move_some_records());
+    return s_.store().moved_records() > before;
+  }
   std::vector<TxId> held_;
+  int names_ = 100;  // each holds as much
 };
 
 TEST_F(HeldLog, MovesAreHeldUntilEnoughOfItIsReleased) {
   int calls = 0;
-  s_.store().log().on_less_reserved([&] { ++calls; });
+  s_.store().log().on_less_held([&] { ++calls; });
   make_sparse();
   EXPECT_FALSE(s_.store().moving_is_held());
   hold_the_log();
@@ -52,9 +61,8 @@ TEST_F(HeldLog, MovesAreHeldUntilEnoughOfItIsReleased) {
   calls = 0;
   int in_vain = 0;
   int still_held = 0;
-  for (; s_.store().moved_records() == 0; in_vain += s_.store().moved_records() == 0) {
+  for (; !step_moves(); ++in_vain) {
     ASSERT_LE(in_vain, 6) << "each has lacked less than half of what the one before has";
-    ASSERT_TRUE(*s_.store().move_some_records());
     for (; s_.store().moving_is_held(); ++still_held) release_one();
   }
   EXPECT_GT(still_held, in_vain) << "one was not enough";
@@ -63,6 +71,56 @@ TEST_F(HeldLog, MovesAreHeldUntilEnoughOfItIsReleased) {
   while (*s_.store().move_some_records()) {
   }
   for (int i = 0; i < kRecords; i += 3) EXPECT_EQ(s_.get(key_of(i))->value, large(i)) << i;
+}
+
+TEST_F(HeldLog, MovesAreHeldJustUntilTheyHaveRoom) {
+  make_sparse();
+  while (lock_one()) {
+  }
+  ASSERT_FALSE(step_moves());
+  while (s_.store().moving_is_held()) {
+    EXPECT_FALSE(step_moves()) << held_.size();
+    release_one();
+  }
+  EXPECT_TRUE(step_moves());
+  EXPECT_FALSE(held_.empty());
+}
+
+TEST_F(HeldLog, WhatIsLockedAgainOrPreparedHoldsMoves) {
+  make_sparse();
+  while (lock_one()) {
+  }
+  do {
+    ASSERT_FALSE(step_moves());
+    release_one();
+  } while (s_.store().moving_is_held());
+  ASSERT_TRUE(lock_one());
+  EXPECT_TRUE(s_.store().moving_is_held());
+  ASSERT_FALSE(step_moves()) << "it lacks what one holds, at most";
+  int calls = 0;
+  s_.store().log().on_less_held([&] { ++calls; });
+  ASSERT_GT(held_.size(), 3u);
+  for (const TxId id : held_) {
+    ASSERT_TRUE(finish(two_phase().prepare(id, {}, {})));
+    EXPECT_TRUE(s_.store().moving_is_held());
+  }
+  EXPECT_EQ(calls, 0) << "room for a record that is used is no release";
+}
+
+TEST_F(HeldLog, ADecisionReleasesWhatTheRedoRecordHolds) {
+  ASSERT_TRUE(lock_one());
+  ASSERT_TRUE(prepare());
+  const ShardLog& log = s_.store().log();
+  const uint64_t prepared = log.held_bytes();
+  int calls = 0;
+  s_.store().log().on_less_held([&] { ++calls; });
+  ASSERT_TRUE(commit());
+  EXPECT_EQ(calls, 1);
+  EXPECT_GT(log.held_bytes(), 0u) << "others may ask for the outcome";
+  EXPECT_LT(log.held_bytes(), prepared);
+  two_phase().forget(last_);
+  EXPECT_EQ(calls, 2);
+  EXPECT_EQ(log.held_bytes(), 0u);
 }
 
 }  // namespace

@@ -133,7 +133,10 @@ TEST_F(RecordMoverTest, OneRoundMovesNoRecordIntoASlabWithoutRecords) {
   };
   ASSERT_GT(slabs(), 150u);
   ASSERT_TRUE(*large.store().move_some_records());
-  while (large.store().arena().is_emptying()) ASSERT_TRUE(*large.store().move_some_records());
+  for (int steps = 0; large.store().arena().is_emptying(); ++steps) {
+    ASSERT_LT(steps, 10'000) << "there is no end of it";
+    ASSERT_TRUE(*large.store().move_some_records());
+  }
   EXPECT_LE(slabs(), 2 * (left.size() * 8 / 7 / kInSlab + 1));
   EXPECT_LE(large.store().moved_records(), 3 * left.size());
   for (const int i : left) EXPECT_EQ(large.get(key_of(i))->value, value);
@@ -381,11 +384,9 @@ TEST_F(RecordMoverTest, WhereTheLogIsHeldTheSameRecordsAreTriedLater) {
   for (unsigned i = 1; i <= 5; ++i) {
     ASSERT_TRUE(*s.store().move_some_records());
     EXPECT_EQ(s.store().moving_waits(), i) << "the server pauses longer each time";
-    EXPECT_TRUE(s.store().moving_is_held());
     EXPECT_EQ(s.store().moved_records(), 0u);
   }
   held.clear();
-  EXPECT_FALSE(s.store().moving_is_held());
   ASSERT_TRUE(*s.store().move_some_records());
   EXPECT_EQ(s.store().moving_waits(), 0u);
   EXPECT_GT(s.store().moved_records(), 0u);
