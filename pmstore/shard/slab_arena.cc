@@ -68,7 +68,7 @@ Status SlabArena::read_headers(const persist::Pool& pool, const RecordFrames::Pa
       continue;
     }
     Chunk& state = chunks_[chunk];
-    PMSTORE_TRY(const persist::TwoCopies<SlabHeader> copies, reads.at(header_at));
+    PMSTORE_TRY(const persist::TwoCopies<SlabHeader> copies, reads.at(chunk, header_at));
     const auto found = *copies.read(
         [&](const SlabHeader& header) { return is_header(header, chunk, part.end_of_headers()); });
     // A first claim that a crash interrupted leaves one torn copy beside a blank one: the slab was

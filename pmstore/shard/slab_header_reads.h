@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "persist/file_reads.h"
 #include "persist/memory.h"
@@ -26,10 +27,15 @@ class SlabHeaderReads {
 
   // Reading the header of a slab that was never used makes no page of a hole.
   bool leaves_holes() const { return file_ != nullptr; }
-  // Of the slab whose header lies there in the pool; good until the next call. Io.
-  Result<persist::TwoCopies<SlabHeader>> at(uint64_t offset) {
+  // Of slab `chunk`, whose header lies at `offset` of the pool; good until the next call. Io.
+  Result<persist::TwoCopies<SlabHeader>> at(uint32_t chunk, uint64_t offset) {
     if (file_ == nullptr) return persist::TwoCopies<SlabHeader>(memory_, offset, kSlabCopyBytes);
-    PMSTORE_TRY_STATUS(file_->read(offset, bytes_));
+    const Status read = file_->read(offset, bytes_);
+    if (!read) {
+      return make_error(read.code(), "the headers of slab " + std::to_string(chunk) +
+                                         " cannot be read: " + read.error().message +
+                                         "; restore the pool from a backup if that stays so");
+    }
     return persist::TwoCopies<SlabHeader>(copies_, 0, kSlabCopyBytes);
   }
 

@@ -2,7 +2,7 @@
 //
 // A bad page of a file ends a process that touches it through its mapping. So the slots of a pool
 // in a file are looked at by reads of the file, some KiB at a time: of a slot without a record
-// nothing is touched, and neither is any page of it made resident. A pool that is a device, or
+// nothing is touched here, and neither is any page of it made resident. A pool that is a device, or
 // memory of the process, has no such reads, and every slot is as good as another there.
 // Threads: one, that of the arena. What is borrowed outlives it.
 #pragma once

@@ -1,4 +1,5 @@
-// A pool in a region, as a file in which the medium has errors from `bad` on, in `bad_bytes` bytes.
+// A pool in a region, as a file in which the medium has errors from `bad` on, in `bad_bytes` bytes,
+// and which may have a hole.
 #pragma once
 
 #include <atomic>
@@ -30,7 +31,8 @@ class PoolOnAFile final : public persist::Pool, public persist::FileReads {
   std::vector<uint64_t> free_extents() override { return pool_.free_extents(); }
   uint64_t least_extent() const override { return pool_.least_extent(); }
   std::optional<uint64_t> next_data(uint64_t offset) const override {
-    return pool_.next_data(offset);
+    ++asked_for_data;
+    return pool_.next_data(hole_.covers(offset) ? hole_.end : offset);
   }
   Status read(uint64_t offset, std::span<std::byte> to) const override {
     ++reads;
@@ -44,13 +46,20 @@ class PoolOnAFile final : public persist::Pool, public persist::FileReads {
     bad_ = bad;
     bad_bytes_ = bad_bytes;
   }
+  void set_hole(uint64_t from, uint64_t end) { hole_ = {from, end}; }
   mutable std::atomic<uint64_t> reads{0};
+  mutable std::atomic<uint64_t> asked_for_data{0};
 
  private:
   bool is_file() const override { return true; }
   persist::Pool& pool_;
   uint64_t bad_;
   uint64_t bad_bytes_;
+  struct Hole {
+    uint64_t from = 0;
+    uint64_t end = 0;
+    bool covers(uint64_t offset) const { return offset >= from && offset < end; }
+  } hole_;
 };
 
 }  // namespace pmstore::internal

@@ -118,7 +118,12 @@ TEST_F(SlabHeaders, InABadPageOfAFileRefuseAStartAfterACrash) {
   const uint64_t at = s_.pool().memory().offset_of(header(chunks.back()));
   PoolOnAFile pool(s_.pool(), at + kSlabCopyBytes);
   EXPECT_EQ(check_startable(pool).code(), ErrorCode::kIo);
-  EXPECT_EQ(Store::open(pool).code(), ErrorCode::kIo);
+  const auto refused = Store::open(pool);
+  ASSERT_EQ(refused.code(), ErrorCode::kIo);
+  EXPECT_EQ(refused.error().message,
+            "the headers of slab " + std::to_string(chunks.back()) +
+                " cannot be read: the medium has an error; restore the pool from a backup if that "
+                "stays so");
   // Nothing behind the two copies is read.
   pool.set_bad(at + 2 * kSlabCopyBytes, kSlabHeaderBytes - 2 * kSlabCopyBytes);
   EXPECT_TRUE(check_startable(pool));
@@ -227,6 +232,32 @@ TEST_F(SlabHeaders, NeedNoLookAfterAStartThatHasReadThem) {
   damage(slabs()[1], kOlder);
   EXPECT_LE(look(), 1);
   EXPECT_EQ(s_.store().arena().header_look().mended, 0u);
+}
+
+// Slabs from the first chunk on, a hole, and headers of chunks that were never used.
+TEST(SlabHeadersInAFile, AreReadOneByOneAndHolesArePassedOver) {
+  StoreInRegion s{4 << 20};
+  const std::string value(9000, 'v');
+  for (int i = 0; i < 60; ++i) ASSERT_TRUE(s.put("key" + std::to_string(i), value));
+  const SlabArena& arena = s.store().arena();
+  const uint64_t chunks = arena.first_records().size() / kChunkBytes;
+  uint64_t slabs = 0;
+  arena.for_each_slab([&](const SlabArena::Slab& slab) { EXPECT_EQ(slab.first_chunk, slabs++); });
+  ASSERT_GT(slabs, 5u);
+  constexpr uint64_t kHole = 10;
+  ASSERT_GT(chunks, slabs + kHole + 5);
+  const uint64_t begin = arena.pool_offset(SlotOffset{0});
+  PoolOnAFile pool(s.pool(), 0, 0);
+  pool.set_hole(begin + slabs * kChunkBytes, begin + (slabs + kHole) * kChunkBytes);
+  const auto opened = SlabArena::open(pool, s.store().catalog().header());
+  ASSERT_TRUE(opened);
+  uint64_t found = 0;
+  opened->for_each_slab([&](const SlabArena::Slab& slab) { EXPECT_EQ(slab.first_chunk, found++); });
+  EXPECT_EQ(found, slabs);
+  // The first chunk of the hole is read, because a slab lies in front of it.
+  const uint64_t behind = chunks - slabs - kHole;
+  EXPECT_EQ(pool.reads, slabs + 1 + behind);
+  EXPECT_EQ(pool.asked_for_data, 1 + 1 + behind - 1);
 }
 
 }  // namespace
