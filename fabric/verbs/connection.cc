@@ -395,14 +395,14 @@ void VerbsConnection::deliver_break() {
   tell_disconnect();
 }
 
-void VerbsConnection::on_scan(uint64_t active_ns) {
-  if (broken_) return;
+bool VerbsConnection::on_scan(uint64_t active_ns) {
+  if (broken_) return false;
   if (slot_head_ != slot_tail_ &&
       active_ns - slots_[slot_head_ % kSlots].posted_ns > operation_timeout_ns_) {
-    return fail(make_error(ErrorCode::kTimeout,
-                           "no completion within " +
-                               std::to_string(operation_timeout_ns_ / 1'000'000) +
-                               " ms; the peer or the network is stuck, connect again"));
+    fail(make_error(ErrorCode::kTimeout,
+                    "no completion within " + std::to_string(operation_timeout_ns_ / 1'000'000) +
+                        " ms; the peer or the network is stuck, connect again"));
+    return true;
   }
   const uint64_t mark = slot_head_ + counters_.immediates_received;
   if (mark != heard_mark_) {
@@ -411,6 +411,7 @@ void VerbsConnection::on_scan(uint64_t active_ns) {
   } else if (slot_head_ == slot_tail_ && active_ns - heard_ns_ > operation_timeout_ns_ / 2) {
     probe();
   }
+  return false;
 }
 
 uint64_t VerbsConnection::next_scan_ns() const {

@@ -117,7 +117,7 @@ bool VerbsDevice::slow_poll(size_t& handled) {
   }
   if (now_ns - scanned_ns_ >= kScanEvery_ns) {
     scanned_ns_ = now_ns;
-    return scan(now_ns);
+    return scan(now_ns, handled);
   }
   return true;
 }
@@ -210,17 +210,20 @@ bool VerbsDevice::poll_async_events(size_t& handled) {
   return true;
 }
 
-bool VerbsDevice::scan(uint64_t now_ns) {
+// What resumes a coroutine counts as handled: an executor that finds nothing done may block, and a
+// coroutine that has ended wakes nobody.
+bool VerbsDevice::scan(uint64_t now_ns, size_t& handled) {
   const bool* destroyed = destroyed_;
   for (size_t i = 0; i < table_.size(); ++i) {
-    if (table_[i].connection != nullptr) table_[i].connection->on_scan(active_ns_);
+    VerbsConnection* const connection = table_[i].connection;
+    if (connection != nullptr && connection->on_scan(active_ns_)) ++handled;
     if (*destroyed) return false;
   }
   const std::vector<Handshake*> handshakes = handshakes_;
   for (Handshake* handshake : handshakes) {
     const bool there =
         std::find(handshakes_.begin(), handshakes_.end(), handshake) != handshakes_.end();
-    if (there) handshake->on_scan(now_ns);
+    if (there && handshake->on_scan(now_ns)) ++handled;
     if (*destroyed) return false;
   }
   reap();

@@ -58,9 +58,11 @@ void Handshake::on_hello(uint32_t bytes) {
   wake();
 }
 
-void Handshake::on_scan(uint64_t now_ns) {
+bool Handshake::on_scan(uint64_t now_ns) {
   if (now_ns >= deadline_ns_) expired_ = true;
-  if (expired_ || abandoned_ || returned_) wake();
+  if (!expired_ && !abandoned_ && !returned_) return false;
+  wake();
+  return true;
 }
 
 void Handshake::abandon() {

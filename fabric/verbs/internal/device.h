@@ -127,7 +127,7 @@ class VerbsDevice final : public Device, public base::Poller {
   bool slow_poll(size_t& handled);
   bool poll_cm_events(size_t& handled);
   bool poll_async_events(size_t& handled);
-  bool scan(uint64_t now_ns);
+  bool scan(uint64_t now_ns, size_t& handled);
   // Destroys incoming handshakes that are over.
   void reap();
   bool is_event_pending() const;

@@ -51,7 +51,8 @@ class Handshake final : public CmTarget {
     lent_to_ = nullptr;
     returned_ = true;
   }
-  void on_scan(uint64_t now_ns);
+  // True: it has resumed the waiter, who may have destroyed it.
+  bool on_scan(uint64_t now_ns);
 
  private:
   // Resumed by events, by the connection, by the delivery of what was sent, and by the deadline.

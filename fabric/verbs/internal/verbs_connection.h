@@ -81,7 +81,8 @@ class VerbsConnection final : public Connection, public CmTarget {
   void on_deferred();
   // on_deferred() has something to do already; else it waits for a receiver.
   bool can_run_deferred() const { return break_owed_ || receiver_ != nullptr; }
-  void on_scan(uint64_t active_ns);
+  // True: it has failed, and those who wait were resumed.
+  bool on_scan(uint64_t active_ns);
   // When on_scan() has something to do though nothing arrives, on the clock of active_ns();
   // base::Poller::kNoEvent for never.
   uint64_t next_scan_ns() const;
