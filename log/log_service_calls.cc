@@ -219,7 +219,7 @@ Status LogSessions::serve_create(LogSession& session, fabric::RpcCall& call, Bod
   return {};
 }
 
-// The session may have ended meanwhile: then nobody hears of it.
+// The session may have ended meanwhile: then no answer is sent.
 void LogSessions::answer_create(service::Session& session, fabric::RpcCall& call,
                                 const Result<LogInfo>& made) {
   const auto answer = [&]() -> Status {

@@ -2,8 +2,8 @@
 // several turns of an executor: first its header is erased, durably, so that no crash leaves a
 // header over entries that are half gone; then the data area, from its beginning, in parts.
 //
-// Invariant: no data is erased before the header. Threads: one. Memory is borrowed, and nobody else
-// stores to the room.
+// Invariant: no data is erased before the header. Threads: one. The memory is borrowed, and only
+// this object stores to it while it lives.
 #pragma once
 
 #include <cstdint>

@@ -210,8 +210,8 @@ bool VerbsDevice::poll_async_events(size_t& handled) {
   return true;
 }
 
-// What resumes a coroutine counts as handled: an executor that finds nothing done may block, and a
-// coroutine that has ended wakes nobody.
+// A coroutine that the scan resumes counts as handled. Otherwise the executor may block right
+// afterwards without a timer, although the task that it runs has ended.
 bool VerbsDevice::scan(uint64_t now_ns, size_t& handled) {
   const bool* destroyed = destroyed_;
   for (size_t i = 0; i < table_.size(); ++i) {

@@ -22,6 +22,11 @@ void ZeroedRanges::add(ByteRange range) {
                                    [&](const ByteRange& each) { return each.begin > range.begin; });
   joined.insert(behind, range);
   ranges_ = std::move(joined);
+  PMSTORE_CHECK(std::adjacent_find(ranges_.begin(), ranges_.end(),
+                                   [](const ByteRange& a, const ByteRange& b) {
+                                     return a.end >= b.begin;
+                                   }) == ranges_.end(),
+                "ranges are in order and do not touch");
 }
 
 void ZeroedRanges::remove(ByteRange range) {

@@ -122,7 +122,7 @@ TEST_F(RingExtents, WithoutAnOwnerAreGoneAfterARestart) {
   EXPECT_EQ(store_->rings().count(), 0u);
 }
 
-// Its space is zeroed ahead, in parts, and by nobody once more.
+// The space of a new ring is zeroed ahead, in parts, and not a second time.
 TEST_F(RingExtents, ANewRingIsZeroedOnce) {
   make(1);
   leave(ring_of(kOne));

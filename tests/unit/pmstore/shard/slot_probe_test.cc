@@ -1,4 +1,4 @@
-// Moves of records in a file of which the medium has lost a page: nobody touches that page.
+// The medium has lost a page of the pool file. Moves of records never touch that page.
 #include "pmstore/shard/slot_probe.h"
 
 #include <gtest/gtest.h>
@@ -57,7 +57,7 @@ struct SlotProbeTest : ::testing::Test {
   }
 
   SlotOffset slot_of(int i) { return SlotOffset{s.get(key_of(i))->reply.slot}; }
-  // From here on whoever touches the page of this byte ends the process.
+  // From here on an access to the page of this byte ends the process.
   void lose_page_of(const std::byte* byte) {
     const auto address = reinterpret_cast<uintptr_t>(byte) / kPage * kPage;
     lost = reinterpret_cast<std::byte*>(address);
